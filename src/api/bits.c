@@ -61,7 +61,7 @@ static struct bits_pair rung_of(const struct candidate *c, uint32_t i)
 }
 
 /* Writes the keys of a candidate, and counts its bits. */
-static int spell(const struct choosing *w, struct candidate *c)
+static int spell_candidate(const struct choosing *w, struct candidate *c)
 {
     JSON_SCOPE(scope);
     json_t *o = json_pack("{s:s, s:i, s:i}", "backend", "kvik", "k_bits", (int)c->others.k,
@@ -84,13 +84,13 @@ static int spell(const struct choosing *w, struct candidate *c)
     return e;
 }
 
-static int add(struct choosing *w, struct bits_pair at, struct bits_pair others, uint32_t from,
-               uint32_t to)
+static int add_candidate(struct choosing *w, struct bits_pair at, struct bits_pair others,
+                         uint32_t from, uint32_t to)
 {
     struct candidate *c = &w->c[w->n];
     if (w->n == MOST) return ERR(LIMIT, "more than %d candidates", MOST);
     *c = (struct candidate){.at = at, .others = others, .from = from, .to = to};
-    TRY(spell(w, c));
+    TRY(spell_candidate(w, c));
     w->n++;
     return 0;
 }
@@ -142,7 +142,7 @@ static int feed(const struct choosing *w, kvik_cache *c, kvik_seq s, uint32_t at
 
 /* Compares n positions of a candidate from token `at` on.  Later positions only add to its sum.  So it is over the
  * limit as soon as its sum, divided by all positions of the text, is above the limit. */
-static int compare(struct choosing *w, struct candidate *c, uint32_t at, uint32_t n)
+static int compare_positions(struct choosing *w, struct candidate *c, uint32_t at, uint32_t n)
 {
     uint32_t vocab = kvik_model_vocab(w->m);
     TRY(feed(w, c->cache, c->seq, at, n, w->other));
@@ -159,7 +159,7 @@ static int compare(struct choosing *w, struct candidate *c, uint32_t at, uint32_
     return 0;
 }
 
-static int score(struct choosing *w, kvik_cache *reference, kvik_seq s)
+static int score_candidates(struct choosing *w, kvik_cache *reference, kvik_seq s)
 {
     uint32_t vocab = kvik_model_vocab(w->m), half = w->window / 2;
     TRY(feed(w, reference, s, 0, half, NULL));
@@ -178,17 +178,17 @@ static int score(struct choosing *w, kvik_cache *reference, kvik_seq s)
             divergence_reference(&w->at[i], vocab);
         }
         for (uint32_t k = 0; k < w->n; k++)
-            if (!w->c[k].over) TRY(compare(w, &w->c[k], at, n));
+            if (!w->c[k].over) TRY(compare_positions(w, &w->c[k], at, n));
     }
     return 0;
 }
 
-static int measure(struct choosing *w)
+static int measure_candidates(struct choosing *w)
 {
     kvik_cache *reference = NULL;
     kvik_seq s = 0;
     int e = open_cache(w, NULL, &reference, &s);
-    if (e >= 0) e = score(w, reference, s);
+    if (e >= 0) e = score_candidates(w, reference, s);
     kvik_cache_close(reference);
     return e;
 }
@@ -207,16 +207,16 @@ static struct candidate *cheapest(struct choosing *w)
 static int add_mixes(struct choosing *w, struct bits_pair up, struct bits_pair down)
 {
     uint32_t n = w->n_layers;
-    if (n > 2 * ENDS) TRY(add(w, down, up, ENDS, n - ENDS));
+    if (n > 2 * ENDS) TRY(add_candidate(w, down, up, ENDS, n - ENDS));
     if (n < 2) return 0;
-    TRY(add(w, up, down, 0, n / 2));
-    TRY(add(w, up, down, n - n / 2, n));
+    TRY(add_candidate(w, up, down, 0, n / 2));
+    TRY(add_candidate(w, up, down, n - n / 2, n));
     if (n < 4) return 0;
-    TRY(add(w, up, down, 0, n / 4));
-    return add(w, up, down, n - n / 4, n);
+    TRY(add_candidate(w, up, down, 0, n / 4));
+    return add_candidate(w, up, down, n - n / 4, n);
 }
 
-static void take(struct bits_kept *out, struct candidate *c)
+static void take_best(struct bits_kept *out, struct candidate *c)
 {
     mem_free(out->config);
     *out = (struct bits_kept){.config = c->text, .kld = c->kld, .bits = c->bits};
@@ -226,8 +226,8 @@ static void take(struct bits_kept *out, struct candidate *c)
 static int search(struct choosing *w, struct bits_kept *out)
 {
     for (uint32_t i = 0; i < countof(ladder); i++)
-        TRY(add(w, ladder[i], ladder[i], 0, 0));
-    TRY(measure(w));
+        TRY(add_candidate(w, ladder[i], ladder[i], 0, 0));
+    TRY(measure_candidates(w));
     struct candidate *best = cheapest(w);
     if (!best)
         return ERR(
@@ -236,14 +236,14 @@ static int search(struct choosing *w, struct bits_kept *out)
             "leave the backend out",
             w->limit);
     uint32_t at = (uint32_t)(best - w->c);
-    take(out, best);
+    take_best(out, best);
     drop_candidates(w);
     if (at + 1 == countof(ladder)) return 0;
     TRY(add_mixes(w, ladder[at], ladder[at + 1]));
     if (!w->n) return 0;
-    TRY(measure(w));
+    TRY(measure_candidates(w));
     best = cheapest(w);
-    if (best && best->bits < out->bits) take(out, best);
+    if (best && best->bits < out->bits) take_best(out, best);
     return 0;
 }
 
@@ -299,7 +299,7 @@ static int prepare(struct choosing *w)
     return w->logits && w->other && w->p ? 0 : ERR_NOMEM;
 }
 
-static void tell(const kvik_cache_config *config, const struct bits_kept *b, double limit)
+static void tell_choice(const kvik_cache_config *config, const struct bits_kept *b, double limit)
 {
     char line[SHOWN];
     if (!config->on_notice) return;
@@ -311,7 +311,7 @@ static void tell(const kvik_cache_config *config, const struct bits_kept *b, dou
 }
 
 /* Puts the chosen bits in the place of "auto". */
-static int settle(struct preset_choice *s, const struct bits_kept *b)
+static int replace_auto(struct preset_choice *s, const struct bits_kept *b)
 {
     struct kv_keys more;
     json_t *o;
@@ -338,8 +338,9 @@ int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_ch
         &x));
     bits_source(m->m, x.compute, w.limit, &source);
     const struct preset_choice was = *s;
-    if (bits_recall(&source, &b) && settle(s, &b) >= 0 && settings_exec(s, m->m, config, &x) >= 0) {
-        tell(config, &b, w.limit);
+    if (bits_recall(&source, &b) && replace_auto(s, &b) >= 0 &&
+        settings_exec(s, m->m, config, &x) >= 0) {
+        tell_choice(config, &b, w.limit);
         bits_kept_done(&b);
         return 0;
     }
@@ -348,10 +349,10 @@ int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_ch
     int e = prepare(&w);
     if (e >= 0) e = search(&w, &b);
     drop_candidates(&w);
-    if (e >= 0) e = settle(s, &b);
+    if (e >= 0) e = replace_auto(s, &b);
     if (e >= 0) {
         bits_remember(&source, &b);
-        tell(config, &b, w.limit);
+        tell_choice(config, &b, w.limit);
     }
     bits_kept_done(&b);
     mem_free(w.ids);

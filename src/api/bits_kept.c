@@ -15,8 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-#define MARK                                                                                       \
-    "kvik bits 2\n" /* rises when codecs store other levels, since a choice is of their errors */
+/* The number rises when codecs store other levels, because a choice depends on the errors of these levels. */
+#define MARK "kvik bits 2\n"
 enum { MOST_BYTES = 1 << 16 };
 
 /* The assembler puts the text file here.  tests/cli/bits.sh measures the choice with the same file, whose checksum

@@ -105,8 +105,8 @@ KVIK_API void kvik_model_close(kvik_model *k)
     if (k && !guard_foreign(&k->guard) && refs_close(&k->refs)) model_drop(k);
 }
 
-/* The numbers and the tokenizer of a model are read-only memory, which a forked process has as well, so no guard
- * is taken.  Returns NULL for a model that is NULL or closed, and sets the error. */
+/* Returns the model for a call that reads its numbers or its tokenizer; NULL, with the error set, if it is NULL or closed.
+ * These are read-only memory, which a forked process has as well, so no guard is taken. */
 static const kvik_model *given(const kvik_model *k)
 {
     int e = k ? refs_check(&k->refs, "model") : ERR(ARG, "the model is NULL");

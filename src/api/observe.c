@@ -2,7 +2,7 @@
 #include "generate/handle.h"
 #include "kvik_loop.h"
 
-static void tell(void *ctx, const struct kv_prefix_block *b)
+static void tell_block(void *ctx, const struct kv_prefix_block *b)
 {
     kvik_cache *c = ctx;
     const kvik_block told = {.size = sizeof told,
@@ -24,5 +24,5 @@ KVIK_API int kvik_cache_observe(kvik_cache *c, kvik_on_block on_block, void *ctx
     if (!kv_indexes(c->x->kv)) return kv_watch(c->x->kv, NULL, NULL);
     c->on_block = on_block;
     c->block_ctx = ctx;
-    return kv_watch(c->x->kv, on_block ? tell : NULL, c);
+    return kv_watch(c->x->kv, on_block ? tell_block : NULL, c);
 }

@@ -83,7 +83,7 @@ static int copy_call(struct kvik_request *q, const kvik_generation *g, const kvi
     return 0;
 }
 
-static int start(struct kvik_request *q)
+static int start_run(struct kvik_request *q)
 {
     struct gen_call call = {.tok = q->c->model->tok ? q->c->model->tok->tok : NULL,
                             .g = &q->g,
@@ -113,7 +113,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     refs_init(&q->refs);
     q->c = cache_hold(c);
     int e = copy_call(q, g, prompt, n, hooks);
-    if (e >= 0) e = start(q);
+    if (e >= 0) e = start_run(q);
     if (e < 0) {
         done(q);
         return e;

@@ -51,7 +51,7 @@ KVIK_API void kvik_decoder_close(kvik_decoder *d)
 }
 
 /* Returns the text of a call; after an error restores the state before the call. */
-static int64_t give(kvik_decoder *d, int e, const char **text)
+static int64_t give_text(kvik_decoder *d, int e, const char **text)
 {
     if (e < 0) {
         struct tok_stream *half = d->stream;
@@ -70,7 +70,7 @@ static int64_t decode_ids(kvik_decoder *d, const int32_t *ids, size_t n, const c
     buf_clear(&d->text);
     for (size_t i = 0; e >= 0 && i < n; i++)
         e = tok_stream_put(d->stream, ids[i], &d->text);
-    return give(d, e, text);
+    return give_text(d, e, text);
 }
 
 KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
@@ -90,7 +90,7 @@ static int64_t flush(kvik_decoder *d, const char **text)
 {
     TRY(tok_stream_copy(d->before, d->stream));
     buf_clear(&d->text);
-    return give(d, tok_stream_end(d->stream, &d->text), text);
+    return give_text(d, tok_stream_end(d->stream, &d->text), text);
 }
 
 KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text)

@@ -84,7 +84,7 @@ struct container {
     uint64_t zero;
     char note[192]; /* the text of audio_note */
 };
-/* False if a length in a WAV header shows that the writer did not know the length: 0, or nearly 2 or 4 GiB. */
+/* True if a WAV header gives a real length.  Writers that did not know the length wrote 0, or nearly 2 or 4 GiB. */
 bool container_length_known(uint32_t n);
 /* Checks the structure of a file, whose first bytes tell the format.  ERR_UNSUPPORTED: an unknown format.
  * ERR_FORMAT: the end of the file is missing; a WAV file gets a note instead. */

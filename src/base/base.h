@@ -51,7 +51,7 @@ static inline int err_pass(int code, int same)
 #define MIN(a, b)  ((a) < (b) ? (a) : (b))
 #define MAX(a, b)  ((a) > (b) ? (a) : (b))
 
-/* Size arithmetic that notices overflow: sets *out and returns true, or returns false. */
+/* Add or multiply sizes: set *out and return true, or return false on overflow. */
 static inline bool ck_add(size_t a, size_t b, size_t *out)
 {
     return !__builtin_add_overflow(a, b, out);

@@ -38,5 +38,5 @@ uint32_t dtype_size(enum dtype t);    /* bytes per block */
 int dtype_from_gguf(uint32_t n);      /* an enum dtype, or -1 */
 int dtype_from_safetensors(const char *s);
 const char *dtype_safetensors(enum dtype t); /* "F32", ... or NULL if the format has no such type */
-/* Bytes of a row of n elements; false if n is not whole blocks or on overflow. */
+/* Computes the bytes of a row of n elements; false if n is not whole blocks or on overflow. */
 bool dtype_bytes(enum dtype t, uint64_t n, size_t *out);

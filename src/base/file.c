@@ -15,7 +15,7 @@
 
 enum { READER_MS = 3000, STEP_MS = 20 }; /* how long a FIFO may be without a reader */
 
-/* A broken link is reported as such and not as "not found": an incomplete download leaves such links. */
+/* Returns the error for a file that cannot be opened.  A broken link has an error of its own, because an incomplete download leaves such links. */
 static int cannot_open(const char *path, int e)
 {
     char to[PATH_MAX];

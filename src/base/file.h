@@ -7,7 +7,7 @@ struct stat;
 /* Opens a regular file for reading and writes its properties to *st.  Returns the descriptor; ERR_NOTFOUND if nothing has
  * this name, ERR_IO for a broken link and for all else. */
 int file_open(const char *path, struct stat *st);
-/* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
+/* Reads the whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
 /* Tell whether a path is there, for optional files.  Both return true also if the system fails to look, since
  * opening the file then gives the error: an optional file that exists must be readable.  file_exists: the path

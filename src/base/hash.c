@@ -16,7 +16,7 @@ struct hash_key hash_key_new(void)
     return key;
 }
 
-static uint64_t turn(uint64_t x, int by)
+static uint64_t rotate_left(uint64_t x, int by)
 {
     return x << by | x >> (64 - by);
 }
@@ -25,14 +25,14 @@ static void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
     v[2] += v[3];
-    v[1] = turn(v[1], 13) ^ v[0];
-    v[3] = turn(v[3], 16) ^ v[2];
-    v[0] = turn(v[0], 32);
+    v[1] = rotate_left(v[1], 13) ^ v[0];
+    v[3] = rotate_left(v[3], 16) ^ v[2];
+    v[0] = rotate_left(v[0], 32);
     v[2] += v[1];
     v[0] += v[3];
-    v[1] = turn(v[1], 17) ^ v[2];
-    v[3] = turn(v[3], 21) ^ v[0];
-    v[2] = turn(v[2], 32);
+    v[1] = rotate_left(v[1], 17) ^ v[2];
+    v[3] = rotate_left(v[3], 21) ^ v[0];
+    v[2] = rotate_left(v[2], 32);
 }
 
 uint64_t hash_text(const struct hash_key *key, const void *s, size_t n)

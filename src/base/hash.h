@@ -10,7 +10,7 @@ struct hash_key {
 };
 /* Returns 16 random bytes of the system. */
 struct hash_key hash_key_new(void);
-/* SipHash-1-3 of s[0..n) (Aumasson and Bernstein 2012). */
+/* Returns SipHash-1-3 of s[0..n) (Aumasson and Bernstein 2012). */
 uint64_t hash_text(const struct hash_key *key, const void *s, size_t n);
 /* Hashes one number with a wide multiplication by a secret.  Every bit of the result is usable. */
 static inline uint64_t hash_u64(const struct hash_key *key, uint64_t x)

@@ -111,7 +111,7 @@ struct text_source {
     uint64_t before; /* failures */
 };
 
-static size_t give(void *out, size_t n, void *ctx)
+static size_t give_bytes(void *out, size_t n, void *ctx)
 {
     struct text_source *s = ctx;
     n = failures != s->before ? 0 : MIN(n, MIN(s->n - s->at, PIECE));
@@ -135,7 +135,7 @@ int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, jso
     used = 0;
     size = 8 * most + (64u << 10);
     reserve = memory;
-    json_t *j = json_load_callback(give, &s, flags, error);
+    json_t *j = json_load_callback(give_bytes, &s, flags, error);
     bool failed = failures != s.before;
     if (failed) json_decref(j);
     reserve = NULL;

@@ -8,6 +8,6 @@ struct near {
 };
 void near_begin(struct near *n, const char *word);
 void near_try(struct near *n, const char *candidate);
-/* Edits (insert, delete, replace, swap of neighbours) from a to b; '-' equals '_', case is ignored.
+/* Returns the least number of edits (insert, delete, replace, swap of neighbours) from a to b; '-' equals '_', case is ignored.
  * Words over 63 bytes are SIZE_MAX away from everything. */
 size_t near_distance(const char *a, const char *b);

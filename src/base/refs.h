@@ -43,7 +43,7 @@ static inline bool refs_close(struct refs *r)
     unsigned open = REFS_OPEN;
     return atomic_compare_exchange_strong(&r->open, &open, 0);
 }
-/* ERR_ARG for a handle that was closed.  what: "cache". */
+/* Returns ERR_ARG for a handle that was closed.  what: "cache". */
 static inline int refs_check(const struct refs *r, const char *what)
 {
     return refs_is_open(r) ? 0 : ERR(ARG, "this %s is closed; open another one", what);

@@ -12,7 +12,7 @@ static size_t size_of(const void *given)
     return size;
 }
 
-/* Every struct begins with a size_t, so its compiled size is a multiple of one.  Any other size would cut a field. */
+/* Checks the size that a caller has set.  Every struct begins with a size_t, so its size is a multiple of that of a size_t. */
 int sized_check(const void *given, const struct sized *type)
 {
     size_t size = size_of(given);

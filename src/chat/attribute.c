@@ -201,7 +201,8 @@ int val_slice(struct render_state *r, struct val v, const struct val part[3], st
     TRY(slice_part(part[2], 1, &step));
     if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    step = MAX(-n - 1, MIN(step, n + 1)); /* a larger step leaves the sequence as well */
+    step = MAX(-n - 1,
+               MIN(step, n + 1)); /* a step of n + 1 leaves the sequence, as any larger one does */
     TRY(slice_part(part[0], step < 0 ? INT64_MAX : 0, &from));
     from = slice_clamp(from, n, low, high);
     to = step < 0 ? -1 : n;
@@ -213,7 +214,7 @@ int val_slice(struct render_state *r, struct val v, const struct val part[3], st
     size_t count = gap > 0 ? (size_t)((gap + width - 1) / width) : 0;
     if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
     bool share = step == 1; /* a sequence never changes */
-    struct seq *s;
+    struct val_seq *s;
     TRY(seq_new(r, v.seq->kind, share ? 0 : count, &s));
     if (share && count) s->v = v.seq->v + from;
     if (!share) TRY(render_work(r, count));

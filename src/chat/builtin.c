@@ -14,23 +14,23 @@ static int yes(struct val *out, bool b)
 }
 
 /* True if self has one of the types whose bits are set in `how`. */
-static int t_type(struct call *c, struct val *out)
+static int t_type(struct builtin_call *c, struct val *out)
 {
     return yes(out, (unsigned)c->row->how >> c->self.t & 1);
 }
 
-static int t_bool(struct call *c, struct val *out)
+static int t_bool(struct builtin_call *c, struct val *out)
 {
     return yes(out, c->self.t == V_BOOL && c->self.b == c->row->how);
 }
 
-static int t_sequence(struct call *c, struct val *out)
+static int t_sequence(struct builtin_call *c, struct val *out)
 {
     struct val v = c->self;
     return yes(out, v.t == V_UNDEF || v.t == V_STR || v.t == V_DICT || val_is_indexed(v));
 }
 
-static int t_modulo(struct call *c, struct val *out)
+static int t_modulo(struct builtin_call *c, struct val *out)
 {
     struct val rest;
     bool b;
@@ -40,21 +40,21 @@ static int t_modulo(struct call *c, struct val *out)
     return yes(out, b);
 }
 
-static int t_compare(struct call *c, struct val *out)
+static int t_compare(struct builtin_call *c, struct val *out)
 {
     bool b;
     TRY(val_compare(c->r, (enum compare_op)c->row->how, c->self, c->a[0], &b));
     return yes(out, b);
 }
 
-static int t_sameas(struct call *c, struct val *out)
+static int t_sameas(struct builtin_call *c, struct val *out)
 {
     struct val a = c->self, b = c->a[0];
     bool same = a.t == b.t;
     if (same && (val_is_num(a) || a.t == V_STR))
         TRY(val_equal(c->r, a, b, &same));
     else if (same && a.t != V_NONE)
-        same = a.dict == b.dict; /* all pointers share the union */
+        same = a.dict == b.dict; /* `dict` reads whatever pointer the union holds */
     return yes(out, same);
 }
 

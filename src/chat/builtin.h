@@ -3,7 +3,7 @@
 #pragma once
 #include "chat/value.h"
 
-typedef int builtin_fn(struct call *c, struct val *out);
+typedef int builtin_fn(struct builtin_call *c, struct val *out);
 
 /* ---- filter_list.c */
 builtin_fn f_first, f_last, f_length, f_list, f_reverse, f_sort, f_unique, f_extreme, f_sum,

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const struct kwarg *kwarg_find(const struct args *args, const struct str *name)
+static const struct kwarg *kwarg_find(const struct call_args *args, const struct str *name)
 {
     for (size_t i = 0; i < args->n_kw; i++)
         if (str_same(args->kw[i].name, name)) return &args->kw[i];
@@ -14,10 +14,10 @@ static const struct kwarg *kwarg_find(const struct args *args, const struct str 
 
 /* Binds the arguments to the parameters that the row lists, such as "a b !c".  A parameter behind ! exists in
  * Jinja and is refused here. */
-static int bind(struct call *c)
+static int bind(struct builtin_call *c)
 {
     const struct fn_row *row = c->row;
-    const struct args *args = c->raw;
+    const struct call_args *args = c->raw;
     size_t i = 0, used = 0;
     for (const char *p = row->params; *p; i++) {
         bool refused = *p == '!';
@@ -45,10 +45,10 @@ static int bind(struct call *c)
 }
 
 int fn_invoke(struct render_state *r, const struct fn_row *row, struct val self,
-              const struct args *args, struct val *out)
+              const struct call_args *args, struct val *out)
 {
-    static const struct args none;
-    struct call c = {.r = r, .self = self, .raw = args ? args : &none, .row = row};
+    static const struct call_args none;
+    struct builtin_call c = {.r = r, .self = self, .raw = args ? args : &none, .row = row};
     if (row->params) TRY(bind(&c));
     TRY(render_enter(r));
     bool saved = r->tainting;
@@ -65,7 +65,8 @@ int fn_invoke(struct render_state *r, const struct fn_row *row, struct val self,
 }
 
 /* Fails if the call has an argument that is no parameter of the macro. */
-static int check_macro_args(struct render_state *r, const struct macro *m, const struct args *args)
+static int check_macro_args(struct render_state *r, const struct macro *m,
+                            const struct call_args *args)
 {
     const struct node *def = m->def;
     int n = (int)MIN(m->name->n, (size_t)100);
@@ -85,7 +86,7 @@ static int check_macro_args(struct render_state *r, const struct macro *m, const
     return 0;
 }
 
-static int bind_params(struct render_state *r, const struct node *def, const struct args *args)
+static int bind_params(struct render_state *r, const struct node *def, const struct call_args *args)
 {
     uint32_t first_default = def->n - def->n2;
     for (uint32_t i = 0; i < def->n; i++) {
@@ -106,10 +107,10 @@ static int bind_params(struct render_state *r, const struct node *def, const str
     return 0;
 }
 
-static int macro_call(struct render_state *r, const struct macro *m, const struct args *args,
+static int macro_call(struct render_state *r, const struct macro *m, const struct call_args *args,
                       struct val *out)
 {
-    struct frame *saved;
+    struct scope *saved;
     TRY(check_macro_args(r, m, args));
     TRY(frame_push(r, m->env, &saved));
     int e = bind_params(r, m->def, args);
@@ -118,7 +119,7 @@ static int macro_call(struct render_state *r, const struct macro *m, const struc
     return e < 0 ? e : 0;
 }
 
-int val_call(struct render_state *r, struct val f, const struct args *args, struct val *out)
+int val_call(struct render_state *r, struct val f, const struct call_args *args, struct val *out)
 {
     int e;
     if (f.t == V_UNDEF) return val_fail_undef(f);
@@ -140,7 +141,7 @@ int val_call(struct render_state *r, struct val f, const struct args *args, stru
     return e;
 }
 
-int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
+int args_int(struct builtin_call *c, unsigned i, int64_t fallback, int64_t *out)
 {
     struct val v = c->a[i];
     *out = fallback;
@@ -152,7 +153,7 @@ int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
     return 0;
 }
 
-int args_str(struct call *c, unsigned i, struct val *out)
+int args_str(struct builtin_call *c, unsigned i, struct val *out)
 {
     struct val v = c->a[i];
     if (v.t == V_UNDEF) return val_fail_undef(v);
@@ -163,12 +164,12 @@ int args_str(struct call *c, unsigned i, struct val *out)
     return 0;
 }
 
-bool args_truth(struct call *c, unsigned i, bool fallback)
+bool args_truth(struct builtin_call *c, unsigned i, bool fallback)
 {
     return c->a[i].t == V_MISSING ? fallback : val_true(c->a[i]);
 }
 
-bool args_has(struct call *c, unsigned i)
+bool args_has(struct builtin_call *c, unsigned i)
 {
     return c->a[i].t != V_MISSING && c->a[i].t != V_NONE;
 }

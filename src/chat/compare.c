@@ -148,7 +148,7 @@ int val_hash(struct render_state *r, struct val v, uint32_t *out)
     return 0;
 }
 
-/* Merge sort: stable, and every comparison may fail. */
+/* Sorts by merging, which is stable.  Every comparison may fail. */
 static int merge(struct render_state *r, struct val *v, struct val *key, size_t mid, size_t n,
                  bool reverse, struct val *tmp)
 {

@@ -16,14 +16,14 @@ int dict_new(struct render_state *r, size_t cap, struct dict **out)
 
 /* Finds the entry under k, or NULL, and the hash of k. */
 static int dict_entry(struct render_state *r, const struct dict *d, struct val k, uint32_t *hash,
-                      struct entry **out)
+                      struct dict_item **out)
 {
     bool hit = false;
     size_t at, probes = 0;
     *out = NULL;
     TRY(val_hash(r, k, hash));
     for (at = *hash & (d->slots - 1); d->slots && d->index[at]; at = (at + 1) & (d->slots - 1)) {
-        struct entry *e = &d->v[d->index[at] - 1];
+        struct dict_item *e = &d->v[d->index[at] - 1];
         if (++probes % 8 == 0) TRY(render_work(r, 1));
         if (e->hash != *hash) continue;
         if (k.t == V_STR && e->k.t == V_STR)
@@ -48,14 +48,14 @@ static void index_add(struct dict *d, size_t i)
 int dict_put(struct render_state *r, struct dict *d, struct val k, struct val v)
 {
     uint32_t hash;
-    struct entry *e;
+    struct dict_item *e;
     TRY(dict_entry(r, d, k, &hash, &e));
     if (e) {
         e->v = v;
         return 0;
     }
     ARENA_GROW(&r->mem, d);
-    d->v[d->n++] = (struct entry){k, v, hash};
+    d->v[d->n++] = (struct dict_item){k, v, hash};
     size_t from = d->n - 1;
     if (d->n * 2 > d->slots) { /* at most half of the slots are taken */
         d->slots = d->slots ? d->slots * 2 : 8;
@@ -70,7 +70,7 @@ int dict_put(struct render_state *r, struct dict *d, struct val k, struct val v)
 int dict_find(struct render_state *r, const struct dict *d, struct val k, struct val **out)
 {
     uint32_t hash;
-    struct entry *e;
+    struct dict_item *e;
     TRY(dict_entry(r, d, k, &hash, &e));
     *out = e ? &e->v : NULL;
     return 0;
@@ -78,7 +78,7 @@ int dict_find(struct render_state *r, const struct dict *d, struct val k, struct
 
 int dict_view(struct render_state *r, const struct dict *d, enum seq_kind kind, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     TRY(seq_new(r, kind, d->n, &s));
     TRY(render_work(r, d->n / 4));
     for (size_t i = 0; i < d->n; i++) {

@@ -24,7 +24,7 @@ static int given_value(struct render_state *r, const struct str *name, struct va
 
 static int eval_name(struct render_state *r, const struct node *n, struct val *out)
 {
-    for (struct frame *f = r->frame; f; f = f->parent) {
+    for (struct scope *f = r->frame; f; f = f->parent) {
         TRY(render_work_bytes(r, f->n + 1)); /* looking at one binding costs as much as one byte */
         for (size_t i = f->n; i-- > 0;)
             if (f->v[i].sym == n->sym) {
@@ -44,7 +44,7 @@ static int eval_name(struct render_state *r, const struct node *n, struct val *o
 
 static int eval_list(struct render_state *r, const struct node *n, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     TRY(seq_new(r, n->kind == N_TUPLE ? SEQ_TUPLE : SEQ_LIST, n->n, &s));
     for (uint32_t i = 0; i < n->n; i++)
         TRY(node_eval(r, n->list[i], &s->v[i]));
@@ -83,9 +83,9 @@ static int eval_item(struct render_state *r, const struct node *n, struct val *o
     return val_slice(r, obj, part, out);
 }
 
-static int eval_args(struct render_state *r, const struct node *n, struct args *args)
+static int eval_args(struct render_state *r, const struct node *n, struct call_args *args)
 {
-    *args = (struct args){.n = n->n, .n_kw = n->n2};
+    *args = (struct call_args){.n = n->n, .n_kw = n->n2};
     if (n->n) RUN_NEW(r, args->v, n->n);
     if (n->n2) RUN_NEW(r, args->kw, n->n2);
     for (uint32_t i = 0; i < n->n; i++)
@@ -100,7 +100,7 @@ static int eval_args(struct render_state *r, const struct node *n, struct args *
 static int eval_call(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val f;
-    struct args args;
+    struct call_args args;
     TRY(node_eval(r, n->a, &f));
     TRY(eval_args(r, n, &args));
     return val_call(r, f, &args, out);
@@ -109,7 +109,7 @@ static int eval_call(struct render_state *r, const struct node *n, struct val *o
 static int eval_builtin(struct render_state *r, const struct node *n, struct val *out)
 {
     struct val self;
-    struct args args;
+    struct call_args args;
     TRY(node_eval(r, n->a, &self));
     if (!n->fn) return builtin_fail(n->kind == N_TEST ? FN_TEST : FN_FILTER, n->value.str);
     TRY(eval_args(r, n, &args));

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-int frame_push(struct render_state *r, struct frame *parent, struct frame **saved)
+int frame_push(struct render_state *r, struct scope *parent, struct scope **saved)
 {
-    struct frame *f;
+    struct scope *f;
     RUN_NEW(r, f, 1);
     f->parent = parent;
     *saved = r->frame;
@@ -16,7 +16,7 @@ int frame_push(struct render_state *r, struct frame *parent, struct frame **save
 
 int frame_set(struct render_state *r, uint32_t sym, struct val v)
 {
-    struct frame *f = r->frame;
+    struct scope *f = r->frame;
     TRY(render_work_bytes(r, f->n));
     for (size_t i = 0; i < f->n; i++)
         if (f->v[i].sym == sym) {
@@ -70,7 +70,7 @@ int node_assign(struct render_state *r, const struct node *target, struct val v)
 /* Runs `body` and puts its output into *out as a text.  Returns the flow that ended the body, or an error. */
 int node_capture(struct render_state *r, const struct node *body, struct val *out)
 {
-    struct text *outer = r->out, t;
+    struct text_build *outer = r->out, t;
     text_init(&t, JINJA_MAX_OUTPUT);
     r->out = &t;
     int flow = node_exec(r, body);
@@ -102,7 +102,7 @@ static int exec_if(struct render_state *r, const struct node *n)
 static int exec_set_block(struct render_state *r, const struct node *n)
 {
     struct val text, saved = r->captured;
-    struct frame *outer;
+    struct scope *outer;
     TRY(frame_push(r, r->frame, &outer));
     int flow = node_capture(r, n->d, &text);
     r->frame = outer;
@@ -126,7 +126,7 @@ static int make_macro(struct render_state *r, const struct node *def, struct val
 static int exec_generation(struct render_state *r, const struct node *n)
 {
     struct val text;
-    struct frame *saved;
+    struct scope *saved;
     TRY(frame_push(r, r->frame, &saved));
     int flow = node_capture(r, n->d, &text);
     r->frame = saved;

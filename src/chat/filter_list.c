@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int f_first(struct call *c, struct val *out)
+int f_first(struct builtin_call *c, struct val *out)
 {
     struct iter it;
     TRY(iter_init(c->self, &it));
@@ -13,9 +13,9 @@ int f_first(struct call *c, struct val *out)
     return e ? 0 : val_undef(c->r, out, "No first item, sequence was empty.");
 }
 
-int f_last(struct call *c, struct val *out)
+int f_last(struct builtin_call *c, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     if (val_is_gen(c->self) || val_is_num(c->self) || c->self.t == V_NONE)
         return ERR(FORMAT, "'%s' object is not reversible", val_type_name(c->self));
     TRY(val_list(c->r, c->self, &s));
@@ -24,7 +24,7 @@ int f_last(struct call *c, struct val *out)
     return 0;
 }
 
-int f_length(struct call *c, struct val *out)
+int f_length(struct builtin_call *c, struct val *out)
 {
     size_t n;
     static const struct str name = {.s = "length", .n = 6, .chars = 6};
@@ -35,18 +35,18 @@ int f_length(struct call *c, struct val *out)
     return 0;
 }
 
-int f_list(struct call *c, struct val *out)
+int f_list(struct builtin_call *c, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     TRY(val_list(c->r, c->self, &s));
     *out = val_seq(s);
     return 0;
 }
 
-int f_reverse(struct call *c, struct val *out)
+int f_reverse(struct builtin_call *c, struct val *out)
 {
     struct val none = val_none(), part[3] = {none, none, val_int(-1)};
-    struct seq *s;
+    struct val_seq *s;
     if (c->self.t == V_STR) return val_slice(c->r, c->self, part, out);
     TRY(val_list(c->r, c->self, &s));
     seq_reverse(s);
@@ -66,9 +66,9 @@ static int item_key(struct render_state *r, struct val item, struct val attribut
     return 0;
 }
 
-int f_sort(struct call *c, struct val *out)
+int f_sort(struct builtin_call *c, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     struct val *key, by = c->a[2];
     if (by.t == V_STR && memchr(by.str->s, ',', by.str->n))
         return ERR(UNSUPPORTED, "sorting by several attributes is not supported");
@@ -81,9 +81,9 @@ int f_sort(struct call *c, struct val *out)
     return 0;
 }
 
-int f_unique(struct call *c, struct val *out)
+int f_unique(struct builtin_call *c, struct val *out)
 {
-    struct seq *s, *kept;
+    struct val_seq *s, *kept;
     struct dict *seen;
     TRY(val_list(c->r, c->self, &s));
     TRY(dict_new(c->r, 0, &seen));
@@ -101,9 +101,9 @@ int f_unique(struct call *c, struct val *out)
 }
 
 /* Finds the least or greatest item for the filters min and max; of equal keys the first item. */
-int f_extreme(struct call *c, struct val *out)
+int f_extreme(struct builtin_call *c, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     struct val best = {.t = V_MISSING}, key;
     bool better = true;
     TRY(val_list(c->r, c->self, &s));
@@ -118,7 +118,7 @@ int f_extreme(struct call *c, struct val *out)
     return 0;
 }
 
-int f_sum(struct call *c, struct val *out)
+int f_sum(struct builtin_call *c, struct val *out)
 {
     struct iter it;
     struct val item;
@@ -133,9 +133,9 @@ int f_sum(struct call *c, struct val *out)
     return e;
 }
 
-int f_dictsort(struct call *c, struct val *out)
+int f_dictsort(struct builtin_call *c, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     struct val *key, items, by = c->a[1];
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     if (c->self.t != V_DICT)
@@ -153,7 +153,7 @@ int f_dictsort(struct call *c, struct val *out)
     return 0;
 }
 
-int f_items(struct call *c, struct val *out)
+int f_items(struct builtin_call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return seq_copy(c->r, SEQ_GEN, NULL, 0, out);
     if (c->self.t != V_DICT) return ERR(FORMAT, "Can only get item pairs from a mapping.");
@@ -162,7 +162,7 @@ int f_items(struct call *c, struct val *out)
     return 0;
 }
 
-static const struct kwarg *kwarg_find(const struct args *a, const char *name)
+static const struct kwarg *kwarg_find(const struct call_args *a, const char *name)
 {
     for (size_t i = 0; i < a->n_kw; i++)
         if (str_is(a->kw[i].name, name)) return &a->kw[i];
@@ -170,9 +170,9 @@ static const struct kwarg *kwarg_find(const struct args *a, const char *name)
 }
 
 /* Returns the arguments after the first `skip`. */
-static struct args args_rest(const struct args *a, size_t skip)
+static struct call_args args_rest(const struct call_args *a, size_t skip)
 {
-    struct args rest = *a;
+    struct call_args rest = *a;
     rest.v = a->v ? a->v + skip : NULL;
     rest.n = a->n - skip;
     return rest;
@@ -180,8 +180,8 @@ static struct args args_rest(const struct args *a, size_t skip)
 
 /* Begins map, select and the like.  *fn is the filter or test that argument `at` names, or NULL, and *rest are its
  * arguments.  *out is an empty generator, which the caller fills. */
-static int begin_each(struct call *c, size_t at, enum fn_kind kind, const struct fn_row **fn,
-                      struct args *rest, struct val *out)
+static int begin_each(struct builtin_call *c, size_t at, enum fn_kind kind,
+                      const struct fn_row **fn, struct call_args *rest, struct val *out)
 {
     TRY(seq_copy(c->r, SEQ_GEN, NULL, 0, out));
     *rest = args_rest(c->raw, MIN(at + 1, c->raw->n));
@@ -194,12 +194,12 @@ static int begin_each(struct call *c, size_t at, enum fn_kind kind, const struct
 }
 
 /* The filter map: passes every item through a filter, or takes an attribute of every item. */
-int f_map(struct call *c, struct val *out)
+int f_map(struct builtin_call *c, struct val *out)
 {
     const struct kwarg *attr = kwarg_find(c->raw, "attribute");
     const struct kwarg *other = kwarg_find(c->raw, "default");
     const struct fn_row *filter;
-    struct args rest;
+    struct call_args rest;
     struct iter it;
     struct val item, v;
     int e;
@@ -220,11 +220,11 @@ int f_map(struct call *c, struct val *out)
 
 /* The filters select, reject, selectattr and rejectattr: keep the items that pass a test, or fail it.  With attr
  * the first argument names the attribute that is tested. */
-int f_pick(struct call *c, struct val *out)
+int f_pick(struct builtin_call *c, struct val *out)
 {
     bool attr = c->row->how & PICK_ATTR, want = !(c->row->how & PICK_FAILING);
     const struct fn_row *test;
-    struct args rest;
+    struct call_args rest;
     struct iter it;
     struct val item, v;
     int e;
@@ -241,7 +241,7 @@ int f_pick(struct call *c, struct val *out)
     return e;
 }
 
-int f_default(struct call *c, struct val *out)
+int f_default(struct builtin_call *c, struct val *out)
 {
     *out = c->self;
     if (c->self.t != V_UNDEF && !(args_truth(c, 1, false) && !val_true(c->self))) return 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The filters string, safe and escape. */
-int f_string(struct call *c, struct val *out)
+int f_string(struct builtin_call *c, struct val *out)
 {
     if (c->row->how == TEXT_ESCAPED) return str_escape(c->r, c->self, out);
     *out = c->self;
@@ -13,18 +13,18 @@ int f_string(struct call *c, struct val *out)
     return 0;
 }
 
-int f_case(struct call *c, struct val *out)
+int f_case(struct builtin_call *c, struct val *out)
 {
     return str_convert(c->r, c->self, (enum str_case)c->row->how, out);
 }
 
-int f_strip(struct call *c, struct val *out)
+int f_strip(struct builtin_call *c, struct val *out)
 {
     return text_strip(c->r, c->self, c->a[0], (enum strip_how)c->row->how, out);
 }
 
 /* The filter and the method replace; the method takes only strings. */
-int f_replace(struct call *c, struct val *out)
+int f_replace(struct builtin_call *c, struct val *out)
 {
     struct val s = c->self, part[2];
     int64_t count;
@@ -38,7 +38,8 @@ int f_replace(struct call *c, struct val *out)
 }
 
 /* The filter and the method join.  The method takes only strings, and escapes them if the separator is safe. */
-static int join_items(struct call *c, struct val items, struct val sep, struct text *t)
+static int join_items(struct builtin_call *c, struct val items, struct val sep,
+                      struct text_build *t)
 {
     bool method = c->row->how;
     struct iter it;
@@ -59,10 +60,10 @@ static int join_items(struct call *c, struct val items, struct val sep, struct t
     return e;
 }
 
-int f_join(struct call *c, struct val *out)
+int f_join(struct builtin_call *c, struct val *out)
 {
     struct val sep = c->self;
-    struct text t;
+    struct text_build t;
     bool method = c->row->how;
     if (!method && c->a[0].t == V_MISSING) TRY(str_puts(c->r, "", &sep));
     if (!method && c->a[0].t != V_MISSING) TRY(val_str(c->r, c->a[0], &sep));
@@ -73,7 +74,7 @@ int f_join(struct call *c, struct val *out)
     return 0;
 }
 
-static int indent_unit(struct call *c, struct val *out)
+static int indent_unit(struct builtin_call *c, struct val *out)
 {
     struct val one;
     int64_t width;
@@ -87,7 +88,7 @@ static int indent_unit(struct call *c, struct val *out)
 }
 
 /* Ends every line with \n.  Blank lines are indented only if the caller asks for it. */
-static int indent_lines(struct call *c, const struct str *unit, struct text *t)
+static int indent_lines(struct builtin_call *c, const struct str *unit, struct text_build *t)
 {
     struct str *s = c->self.str;
     bool first = args_truth(c, 1, false), blank = args_truth(c, 2, false), more = true;
@@ -101,10 +102,10 @@ static int indent_lines(struct call *c, const struct str *unit, struct text *t)
     return 0;
 }
 
-int f_indent(struct call *c, struct val *out)
+int f_indent(struct builtin_call *c, struct val *out)
 {
     struct val unit;
-    struct text t;
+    struct text_build t;
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     if (c->self.t != V_STR)
         return ERR(FORMAT, "'%s' object has no attribute 'splitlines'", val_type_name(c->self));
@@ -116,7 +117,7 @@ int f_indent(struct call *c, struct val *out)
     return 0;
 }
 
-int f_center(struct call *c, struct val *out)
+int f_center(struct builtin_call *c, struct val *out)
 {
     int64_t width;
     size_t n;
@@ -133,7 +134,7 @@ int f_center(struct call *c, struct val *out)
     return 0;
 }
 
-int f_truncate(struct call *c, struct val *out)
+int f_truncate(struct builtin_call *c, struct val *out)
 {
     int64_t length, leeway;
     struct val s = c->self, end;
@@ -159,7 +160,7 @@ int f_truncate(struct call *c, struct val *out)
     return str_join2(c->r, s, end, out);
 }
 
-int f_wordcount(struct call *c, struct val *out)
+int f_wordcount(struct builtin_call *c, struct val *out)
 {
     const struct str *s = c->self.str;
     int64_t n = 0;
@@ -174,7 +175,7 @@ int f_wordcount(struct call *c, struct val *out)
     return 0;
 }
 
-int f_percent(struct call *c, struct val *out)
+int f_percent(struct builtin_call *c, struct val *out)
 {
     struct val arg;
     if (c->raw->n_kw)

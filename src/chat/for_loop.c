@@ -6,9 +6,9 @@
 
 struct loop {
     const struct node *node;
-    struct frame *env; /* the scope around the loop */
+    struct scope *env; /* the scope around the loop */
     struct iter it;
-    struct seq *ahead; /* items that were fetched and did not run yet */
+    struct val_seq *ahead; /* items that were fetched and did not run yet */
     size_t ahead_at;
     size_t index; /* index of the current item, from 0 */
     struct val prev, cur;
@@ -25,7 +25,7 @@ static int fetch(struct render_state *r, struct loop *l, struct val *out)
             return e;
         }
         if (!l->node->c) return 1;
-        struct frame *saved;
+        struct scope *saved;
         struct val test;
         TRY(frame_push(r, l->env, &saved));
         e = node_assign(r, l->node->a, *out);
@@ -63,7 +63,7 @@ static int run_items(struct render_state *r, struct loop *l, bool *ran)
     int e;
     l->index = SIZE_MAX;
     while ((e = next_item(r, l, &item)) > 0) {
-        struct frame *saved;
+        struct scope *saved;
         l->index++;
         l->prev = l->cur;
         l->cur = item;
@@ -92,14 +92,14 @@ int loop_exec(struct render_state *r, const struct node *n)
     TRY(seq_new(r, SEQ_LIST, 0, &l->ahead));
     TRY(run_items(r, l, &ran));
     if (ran || !n->e) return 0;
-    struct frame *saved;
+    struct scope *saved;
     TRY(frame_push(r, l->env, &saved));
     int e = node_exec(r, n->e);
     r->frame = saved;
     return e;
 }
 
-static int loop_cycle(struct call *c, struct val *out)
+static int loop_cycle(struct builtin_call *c, struct val *out)
 {
     if (!c->raw->n) return ERR(FORMAT, "no items for cycling given");
     *out = c->raw->v[c->self.loop->index % c->raw->n];

@@ -9,7 +9,7 @@ struct percent {
     struct render_state *r;
     struct val arg; /* a tuple of arguments, or one argument */
     size_t at;      /* arguments taken */
-    struct text out;
+    struct text_build out;
 };
 
 static int next_arg(struct percent *p, struct val *out)
@@ -95,7 +95,7 @@ int format_percent(struct render_state *r, struct val f, struct val arg, struct 
     return 0;
 }
 
-static int brace_all(struct call *c, struct text *out)
+static int brace_all(struct builtin_call *c, struct text_build *out)
 {
     const struct str *f = c->self.str;
     size_t next = 0;
@@ -123,9 +123,9 @@ static int brace_all(struct call *c, struct text *out)
     return 0;
 }
 
-int m_format(struct call *c, struct val *out)
+int m_format(struct builtin_call *c, struct val *out)
 {
-    struct text t;
+    struct text_build t;
     text_init(&t, RENDER_MAX_MEMORY);
     int e = brace_all(c, &t);
     TRY(text_take(c->r, e, &t, out));

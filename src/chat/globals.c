@@ -5,10 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-int g_range(struct call *c, struct val *out)
+int g_range(struct builtin_call *c, struct val *out)
 {
     int64_t a, b, step;
-    struct seq *s;
+    struct val_seq *s;
     TRY(args_int(c, 0, 0, &a));
     TRY(args_int(c, 1, 0, &b));
     TRY(args_int(c, 2, 1, &step));
@@ -32,7 +32,7 @@ int g_range(struct call *c, struct val *out)
 }
 
 /* The functions dict and namespace: take the items of a mapping, then the named arguments. */
-int g_dict(struct call *c, struct val *out)
+int g_dict(struct builtin_call *c, struct val *out)
 {
     struct dict *d;
     struct val from = c->raw->n ? c->raw->v[0] : val_none();
@@ -51,7 +51,7 @@ int g_dict(struct call *c, struct val *out)
     return 0;
 }
 
-int g_raise(struct call *c, struct val *out)
+int g_raise(struct builtin_call *c, struct val *out)
 {
     struct val s;
     (void)out;
@@ -96,7 +96,7 @@ static int c_format(const struct str *f, struct buf *out)
     return 0;
 }
 
-/* Two bytes of a format become at most 32, unless the format gives a width. */
+/* Appends the time in a format.  Two bytes of the format become at most 32, unless it gives a width. */
 static int put_moment(struct render_state *r, const struct tm *tm, const char *format,
                       struct val *out)
 {
@@ -113,7 +113,7 @@ static int put_moment(struct render_state *r, const struct tm *tm, const char *f
     return str_view(r, text + 1, n - 1, out);
 }
 
-int g_strftime(struct call *c, struct val *out)
+int g_strftime(struct builtin_call *c, struct val *out)
 {
     struct val fmt;
     struct tm tm = {0};

@@ -81,7 +81,7 @@ void jinja_drop(struct jinja *j)
 
 static int run_root(struct render_state *r)
 {
-    struct frame *none;
+    struct scope *none;
     if (r->j->n_sym) RUN_NEW(r, r->ctx, r->j->n_sym);
     TRY(frame_push(r, NULL, &none));
     for (uint32_t i = 0; i < r->j->n_early; i++) {
@@ -115,7 +115,7 @@ void rendered_done(struct rendered *m)
 int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
               const struct jinja_now *now, struct buf *out, struct rendered *marks)
 {
-    struct text text;
+    struct text_build text;
     struct render_state r = {.key = hash_key_new(),
                              .j = j,
                              .vars = vars,

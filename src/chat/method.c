@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int m_find(struct call *c, struct val *out)
+int m_find(struct builtin_call *c, struct val *out)
 {
     struct str *s = c->self.str;
     struct val sub;
@@ -25,7 +25,7 @@ static int affix(struct render_state *r, const struct str *s, const struct str *
 }
 
 /* The methods startswith and endswith: test for one text, or for any text of a tuple. */
-int m_affix(struct call *c, struct val *out)
+int m_affix(struct builtin_call *c, struct val *out)
 {
     struct val a = c->a[0];
     const struct val *v = val_is_tuple(a) ? a.seq->v : &a;
@@ -43,7 +43,7 @@ int m_affix(struct call *c, struct val *out)
     return 0;
 }
 
-int m_remove_affix(struct call *c, struct val *out)
+int m_remove_affix(struct builtin_call *c, struct val *out)
 {
     struct val a;
     struct str *s = c->self.str;
@@ -54,16 +54,16 @@ int m_remove_affix(struct call *c, struct val *out)
     return str_sub(c->r, c->self, end ? 0 : cut, end ? s->n - cut : s->n, out);
 }
 
-int m_split(struct call *c, struct val *out)
+int m_split(struct builtin_call *c, struct val *out)
 {
     int64_t most;
     TRY(args_int(c, 1, -1, &most));
     return text_split(c->r, c->self, c->a[0], most, c->row->how, out);
 }
 
-int m_splitlines(struct call *c, struct val *out)
+int m_splitlines(struct builtin_call *c, struct val *out)
 {
-    struct seq *list;
+    struct val_seq *list;
     struct str *s = c->self.str;
     bool keep = args_truth(c, 0, false);
     TRY(seq_new(c->r, SEQ_LIST, 0, &list));
@@ -79,7 +79,7 @@ int m_splitlines(struct call *c, struct val *out)
 }
 
 /* True if the string is not empty and all its characters are of one class. */
-int m_class(struct call *c, struct val *out)
+int m_class(struct builtin_call *c, struct val *out)
 {
     const struct str *s = c->self.str;
     bool hit = s->n > 0;
@@ -90,7 +90,7 @@ int m_class(struct call *c, struct val *out)
     return 0;
 }
 
-int m_get(struct call *c, struct val *out)
+int m_get(struct builtin_call *c, struct val *out)
 {
     struct val *hit;
     TRY(dict_find(c->r, c->self.dict, c->a[0], &hit));
@@ -98,7 +98,7 @@ int m_get(struct call *c, struct val *out)
     return 0;
 }
 
-int m_view(struct call *c, struct val *out)
+int m_view(struct builtin_call *c, struct val *out)
 {
     return dict_view(c->r, c->self.dict, (enum seq_kind)c->row->how, out);
 }

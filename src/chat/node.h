@@ -129,7 +129,8 @@ static inline void nest_leave(struct compile *c)
     c->depth--;
 }
 int parse_expr(struct compile *c, struct node **out);
-/* What a target or tuple may hold: only names and attributes of namespaces; no conditions; whether it may be (). */
+/* What parse_tuple accepts.  SIMPLE: only names, as in a target.  SPACE: attributes of namespaces, too.  NO_COND: no
+ * `a if b else c`.  PARENS: the tuple stands in parentheses, so that it may be empty. */
 enum tuple_flag { TUPLE_SIMPLE = 1, TUPLE_NO_COND = 2, TUPLE_PARENS = 4, TUPLE_SPACE = 8 };
 int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct node **out);
 int parse_filter(struct compile *c, struct node *input, struct node **out);

@@ -90,7 +90,7 @@ void float_repr(double f, char out[40])
         snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "000000000000000");
 }
 
-int f_abs(struct call *c, struct val *out)
+int f_abs(struct builtin_call *c, struct val *out)
 {
     struct val v = c->self;
     if (!val_is_num(v)) return ERR(FORMAT, "bad operand type for abs(): '%s'", val_type_name(v));
@@ -122,7 +122,7 @@ static bool number_text(const struct str *s, char out[64])
 
 /* Finds the number that self is, or that its text spells.  False if there is none; *out is then the fallback, or
  * 0. */
-static bool to_number(struct call *c, struct val *out)
+static bool to_number(struct builtin_call *c, struct val *out)
 {
     char t[64], *end;
     double f = 0;
@@ -141,7 +141,7 @@ static bool to_number(struct call *c, struct val *out)
     return false;
 }
 
-int f_int(struct call *c, struct val *out)
+int f_int(struct builtin_call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     TRY(render_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
@@ -149,13 +149,14 @@ int f_int(struct call *c, struct val *out)
     if (ok && out->t == V_FLOAT && (isnan(out->f) || isinf(out->f)))
         *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
     else if (ok && out->t == V_FLOAT && !(fabs(out->f) < 9.2e18))
-        return ERR(LIMIT, "the result is an integer of more than 64 bits");
+        return ERR(LIMIT, "%g is an integer of more than 64 bits, the limit of chat templates",
+                   out->f);
     else if (ok)
         *out = val_int(out->t == V_FLOAT ? (int64_t)out->f : val_as_int(*out));
     return 0;
 }
 
-int f_float(struct call *c, struct val *out)
+int f_float(struct builtin_call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     TRY(render_work_bytes(c->r, c->self.t == V_STR ? c->self.str->n : 0));
@@ -173,7 +174,7 @@ static double round_to(double f, int digits)
     return float_parse(tmp, strlen(tmp), &v) ? v : f;
 }
 
-int f_round(struct call *c, struct val *out)
+int f_round(struct builtin_call *c, struct val *out)
 {
     int64_t digits;
     struct val v = c->self;

@@ -27,18 +27,21 @@ static int type_error(enum op op, struct val a, struct val b)
                val_type_name(a), val_type_name(b));
 }
 
-static int too_large(void)
+static int too_large(int64_t a, enum op op, int64_t b)
 {
-    return ERR(LIMIT, "the result is an integer of more than 64 bits");
+    return ERR(LIMIT, "%lld %s %lld is an integer of more than 64 bits", (long long)a, op_text[op],
+               (long long)b);
 }
 
 static int int_pow(int64_t a, int64_t b, struct val *out)
 {
+    const int64_t base = a, exponent = b;
     int64_t v = 1;
     if (b < 0) return ERR(UNSUPPORTED, "** with a negative exponent is not supported");
     for (; b; b >>= 1) {
-        if ((b & 1) && __builtin_mul_overflow(v, a, &v)) return too_large();
-        if (b > 1 && __builtin_mul_overflow(a, a, &a)) return too_large();
+        if (((b & 1) && __builtin_mul_overflow(v, a, &v)) ||
+            (b > 1 && __builtin_mul_overflow(a, a, &a)))
+            return too_large(base, OP_POW, exponent);
     }
     *out = val_int(v);
     return 0;
@@ -79,7 +82,7 @@ static int int_binary(enum op op, int64_t a, int64_t b, struct val *out)
     case OP_CONCAT:
         break;
     }
-    if (over) return too_large();
+    if (over) return too_large(a, op, b);
     *out = val_int(v);
     return 0;
 }
@@ -96,7 +99,7 @@ static int float_binary(enum op op, double a, double b, struct val *out)
 
 static int add_seq(struct render_state *r, struct val a, struct val b, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     size_t n = a.seq->n + b.seq->n;
     TRY(render_work(r, n / 4));
     TRY(seq_new(r, a.seq->kind, n, &s));
@@ -165,7 +168,7 @@ int val_negate(struct val a, struct val *out)
 {
     if (a.t == V_UNDEF) return val_fail_undef(a);
     if (!val_is_num(a)) return ERR(FORMAT, "bad operand type for unary -: '%s'", val_type_name(a));
-    if (a.t != V_FLOAT && val_as_int(a) == INT64_MIN) return too_large();
+    if (a.t != V_FLOAT && val_as_int(a) == INT64_MIN) return too_large(0, OP_SUB, INT64_MIN);
     *out = a.t == V_FLOAT ? val_float(-a.f) : val_int(-val_as_int(a));
     return 0;
 }

@@ -128,7 +128,7 @@ static int write_items(struct writer *w, struct val v)
         if (i) TRY(write_sep(w, w->item_sep, w->indent.t == V_NONE ? ", " : ","));
         TRY(write_line(w));
         if (v.t == V_DICT) {
-            const struct entry *e = &v.dict->v[order ? (size_t)order[i].i : i];
+            const struct dict_item *e = &v.dict->v[order ? (size_t)order[i].i : i];
             TRY(write_key(w, e->k));
             TRY(write_sep(w, w->key_sep, ": "));
             TRY(write_value(w, e->v));
@@ -176,7 +176,7 @@ int val_repr(struct render_state *r, struct val v, struct buf *out)
     return write_value(&w, v);
 }
 
-int val_print(struct render_state *r, struct val v, struct text *out)
+int val_print(struct render_state *r, struct val v, struct text_build *out)
 {
     size_t from = out->b.len;
     if (v.t == V_UNDEF) return 0;
@@ -190,7 +190,7 @@ int val_print(struct render_state *r, struct val v, struct text *out)
 
 int val_str(struct render_state *r, struct val v, struct val *out)
 {
-    struct text t;
+    struct text_build t;
     *out = v;
     if (v.t == V_STR) return 0;
     text_init(&t, RENDER_MAX_MEMORY);
@@ -198,7 +198,7 @@ int val_str(struct render_state *r, struct val v, struct val *out)
     return text_take(r, e, &t, out);
 }
 
-int f_tojson(struct call *c, struct val *out)
+int f_tojson(struct builtin_call *c, struct val *out)
 {
     struct buf b;
     struct val sep = c->a[2];

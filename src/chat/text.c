@@ -71,20 +71,21 @@ void str_taint(struct render_state *r, struct val to, struct val from)
     if (val_foreign(from)) to.str->buf = &r->foreign;
 }
 
-void text_init(struct text *t, size_t max)
+void text_init(struct text_build *t, size_t max)
 {
-    *t = (struct text){0};
+    *t = (struct text_build){0};
     buf_init(&t->b, max);
 }
 
-int text_put(struct render_state *r, struct text *t, const struct str *s, size_t from, size_t n)
+int text_put(struct render_state *r, struct text_build *t, const struct str *s, size_t from,
+             size_t n)
 {
     size_t at = t->b.len;
     TRY(buf_append(&t->b, s->s + from, n));
     return ranges_copy(r, &t->foreign, at, s, from, n);
 }
 
-int text_mark(struct render_state *r, struct text *t, size_t from)
+int text_mark(struct render_state *r, struct text_build *t, size_t from)
 {
     while (t->foreign.n && t->foreign.v[t->foreign.n - 1].to > from) {
         struct jinja_span *last = &t->foreign.v[t->foreign.n - 1];
@@ -96,7 +97,7 @@ int text_mark(struct render_state *r, struct text *t, size_t from)
     return ranges_add(r, &t->foreign, from, t->b.len);
 }
 
-int text_take(struct render_state *r, int e, struct text *t, struct val *out)
+int text_take(struct render_state *r, int e, struct text_build *t, struct val *out)
 {
     struct str_buf *b;
     TRY(str_take(r, e, &t->b, out));
@@ -146,11 +147,13 @@ int str_join2(struct render_state *r, struct val a, struct val b, struct val *ou
 {
     struct str *x = a.str, *y = b.str;
     size_t n;
-    if (!ck_add(x->n, y->n, &n)) return ERR(LIMIT, "text too long");
+    if (!ck_add(x->n, y->n, &n)) n = SIZE_MAX; /* the limit below refuses it */
     struct str_buf *g = x->buf;
     bool room = g && g->p && x->s + x->n == g->p + g->len && g->cap - g->len >= y->n;
     if (!room) {
-        if (n > RENDER_MAX_MEMORY) return ERR(LIMIT, "text too long");
+        if (n > RENDER_MAX_MEMORY)
+            return ERR(LIMIT, "the texts that the template joins have %zu bytes, the limit is %u",
+                       n, RENDER_MAX_MEMORY);
         RUN_NEW(r, g, 1);
         g->cap = n < 64 ? n : n * 2;
         RUN_NEW(r, g->p, g->cap);

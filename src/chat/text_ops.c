@@ -35,9 +35,9 @@ int text_strip(struct render_state *r, struct val s, struct val chars, enum stri
     return str_sub(r, s, from, to, out);
 }
 
-/* An empty `from` matches before every character and at the end. */
+/* Replaces `from` in a text.  An empty `from` matches before every character and at the end. */
 static int replace_into(struct render_state *r, const struct str *s, const struct str *from,
-                        const struct str *to, int64_t count, struct text *t)
+                        const struct str *to, int64_t count, struct text_build *t)
 {
     size_t at = 0;
     while (count != 0) {
@@ -60,7 +60,7 @@ static int replace_into(struct render_state *r, const struct str *s, const struc
 int text_replace(struct render_state *r, struct val s, struct val from, struct val to,
                  int64_t count, struct val *out)
 {
-    struct text t;
+    struct text_build t;
     *out = s;
     TRY(render_work_bytes(r, s.str->n));
     if (from.str->n && str_find(s.str->s, s.str->n, from.str->s, from.str->n) == SIZE_MAX) return 0;
@@ -95,7 +95,7 @@ int text_find(struct render_state *r, const char *s, size_t n, const struct str 
     return render_work_bytes(r, back ? n - MIN(*out, n) : 0);
 }
 
-/* Returns the end of the white space that begins at `at`; if not `space`, the end of the other text. */
+/* Returns the end of the run of white space that begins at `at`.  With `space` false it is a run of other characters. */
 static size_t space_run(const struct str *s, size_t at, bool space)
 {
     for (size_t len; at < s->n; at += len)
@@ -103,7 +103,8 @@ static size_t space_run(const struct str *s, size_t at, bool space)
     return at;
 }
 
-static int push_part(struct render_state *r, struct seq *list, struct val s, size_t from, size_t to)
+static int push_part(struct render_state *r, struct val_seq *list, struct val s, size_t from,
+                     size_t to)
 {
     struct val v;
     TRY(render_work(r, 1));
@@ -111,7 +112,7 @@ static int push_part(struct render_state *r, struct seq *list, struct val s, siz
     return seq_push(r, list, v);
 }
 
-static int split_space(struct render_state *r, struct val s, int64_t most, struct seq *list)
+static int split_space(struct render_state *r, struct val s, int64_t most, struct val_seq *list)
 {
     size_t at = space_run(s.str, 0, true), end;
     for (; at < s.str->n && most-- != 0; at = space_run(s.str, end, true)) {
@@ -122,7 +123,7 @@ static int split_space(struct render_state *r, struct val s, int64_t most, struc
 }
 
 static int split_sep(struct render_state *r, struct val s, const struct str *sep, int64_t most,
-                     bool back, struct seq *list)
+                     bool back, struct val_seq *list)
 {
     size_t at = 0, to = s.str->n;
     while (most-- != 0) {
@@ -146,7 +147,7 @@ static int split_sep(struct render_state *r, struct val s, const struct str *sep
 int text_split(struct render_state *r, struct val s, struct val sep, int64_t most, bool back,
                struct val *out)
 {
-    struct seq *list;
+    struct val_seq *list;
     TRY(render_work_bytes(r, s.str->n));
     TRY(seq_new(r, SEQ_LIST, 0, &list));
     if (sep.t == V_UNDEF) return val_fail_undef(sep);

@@ -36,9 +36,9 @@ bool val_true(struct val v)
     return v.t > V_DICT; /* namespaces, functions and the like */
 }
 
-int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct seq **out)
+int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct val_seq **out)
 {
-    struct seq *s;
+    struct val_seq *s;
     RUN_NEW(r, s, 1);
     s->kind = kind;
     if (cap) RUN_NEW(r, s->v, cap);
@@ -47,7 +47,7 @@ int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct seq *
     return 0;
 }
 
-int seq_push(struct render_state *r, struct seq *s, struct val v)
+int seq_push(struct render_state *r, struct val_seq *s, struct val v)
 {
     ARENA_GROW(&r->mem, s);
     s->v[s->n++] = v;
@@ -57,7 +57,7 @@ int seq_push(struct render_state *r, struct seq *s, struct val v)
 int seq_copy(struct render_state *r, enum seq_kind kind, const struct val *v, size_t n,
              struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     TRY(seq_new(r, kind, n, &s));
     if (n) memcpy(s->v, v, n * sizeof *v);
     s->n = n;
@@ -65,7 +65,7 @@ int seq_copy(struct render_state *r, enum seq_kind kind, const struct val *v, si
     return 0;
 }
 
-void seq_reverse(struct seq *s)
+void seq_reverse(struct val_seq *s)
 {
     for (size_t i = 0; i < s->n / 2; i++) {
         struct val t = s->v[i];
@@ -102,11 +102,11 @@ int iter_next(struct render_state *r, struct iter *it, struct val *out)
     return 1;
 }
 
-int val_list(struct render_state *r, struct val v, struct seq **out)
+int val_list(struct render_state *r, struct val v, struct val_seq **out)
 {
     struct iter it;
     struct val item;
-    struct seq *s;
+    struct val_seq *s;
     int e;
     TRY(iter_init(v, &it));
     TRY(seq_new(r, SEQ_LIST, v.t == V_SEQ ? v.seq->n : 0, &s));
@@ -131,7 +131,7 @@ int val_len(struct render_state *r, struct val v, size_t *out)
 
 static int list_from_json(struct render_state *r, const json_t *j, unsigned depth, struct val *out)
 {
-    struct seq *s;
+    struct val_seq *s;
     size_t n = json_array_size(j);
     TRY(seq_new(r, SEQ_LIST, n, &s));
     for (size_t i = 0; i < n; i++)

@@ -22,7 +22,7 @@ enum val_type {
     V_INT,
     V_FLOAT,
     V_STR,
-    V_SEQ, /* list, tuple, generator, range, dict view: struct seq */
+    V_SEQ, /* list, tuple, generator, range, dict view: struct val_seq */
     V_DICT,
     V_SPACE, /* namespace(...) */
     V_LOOP,
@@ -57,7 +57,7 @@ struct val {
         double f;
         struct str *str;
         struct undef *undef;
-        struct seq *seq;
+        struct val_seq *seq;
         struct dict *dict; /* of V_DICT and V_SPACE */
         struct loop *loop;
         struct macro *macro;
@@ -75,20 +75,20 @@ enum seq_kind {
     SEQ_VALUES,
     SEQ_ITEMS
 };
-struct seq {
+struct val_seq {
     enum seq_kind kind;
     size_t n, cap;
     size_t pos; /* SEQ_GEN: items already consumed */
     struct val *v;
 };
-struct entry {
+struct dict_item {
     struct val k, v;
     uint32_t hash;
 };
 struct dict {
     size_t n, cap, slots;
-    struct entry *v; /* [n], in order of insertion */
-    uint32_t *index; /* [slots] entry + 1, or 0 */
+    struct dict_item *v; /* [n], in order of insertion */
+    uint32_t *index;     /* [slots] entry + 1, or 0 */
 };
 struct undef {
     bool unsafe; /* the template asked for a member that could change or reveal the object */
@@ -103,17 +103,17 @@ struct kwarg {
     const struct str *name;
     struct val v;
 };
-struct args {
+struct call_args {
     struct val *v;
     struct kwarg *kw;
     size_t n, n_kw;
 };
 #define CALL_MAX_ARGS 8
-struct call {
+struct builtin_call {
     struct render_state *r;
     struct val self;             /* the value that a filter, test or method is called on */
     struct val a[CALL_MAX_ARGS]; /* bound by the row's parameter list; V_MISSING: not given */
-    const struct args *raw;
+    const struct call_args *raw;
     const struct fn_row *row;
 };
 enum fn_kind {
@@ -129,14 +129,14 @@ enum fn_kind {
 struct fn_row {
     unsigned kinds; /* enum fn_kind, or-ed */
     const char *name;
-    int (*fn)(struct call *c, struct val *out);
+    int (*fn)(struct builtin_call *c, struct val *out);
     const char *params; /* names separated by blanks; NULL: the function reads call.raw */
     unsigned need;      /* the first `need` parameters are required */
     int how;            /* selects what the function does, where several rows share a function */
 };
 
 /* A text under construction, with its foreign ranges. */
-struct text {
+struct text_build {
     struct buf b;
     struct ranges foreign;
 };
@@ -146,14 +146,14 @@ struct binding {
     uint32_t sym;
     struct val v;
 };
-struct frame { /* one scope; lives in the arena because macros keep theirs */
-    struct frame *parent;
+struct scope { /* one scope; lives in the arena because macros keep theirs */
+    struct scope *parent;
     struct binding *v;
     size_t n, cap;
 };
 struct macro {
     const struct node *def;
-    struct frame *env;
+    struct scope *env;
     const struct str *name;
 };
 struct render_state {
@@ -162,10 +162,10 @@ struct render_state {
     struct arena mem;
     const json_t *vars, *trusted; /* trusted: variables whose text counts as the template's own */
     struct str_buf foreign;       /* buffer of strings that are foreign as a whole */
-    bool tainting;                /* strings are foreign that are made now */
+    bool tainting;                /* true: strings that are made now are foreign */
     struct val *ctx; /* [symbols] variables of the caller, converted at first use; V_MISSING */
-    struct frame *frame;
-    struct text *out, *root_out;
+    struct scope *frame;
+    struct text_build *out, *root_out;
     struct val captured; /* text of a block, while its filter chain is evaluated */
     uint64_t steps;
     size_t bytes; /* work in bytes that does not make a whole step yet */
@@ -179,7 +179,7 @@ struct render_state {
 int render_work(struct render_state *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
 /* Counts work on `bytes` bytes: a step for every BYTES_PER_STEP of them. */
 int render_work_bytes(struct render_state *r, size_t bytes);
-/* one level deeper on the C stack; if it returns 0, call render_leave afterwards */
+/* Counts one more level on the C stack.  If it returns 0, the caller calls render_leave afterwards. */
 int render_enter(struct render_state *r);
 static inline void render_leave(struct render_state *r)
 {
@@ -204,7 +204,7 @@ static inline struct val val_float(double f)
 {
     return (struct val){.t = V_FLOAT, .f = f};
 }
-static inline struct val val_seq(struct seq *s)
+static inline struct val val_seq(struct val_seq *s)
 {
     return (struct val){.t = V_SEQ, .seq = s};
 }
@@ -246,18 +246,19 @@ int val_from_json(struct render_state *r, const json_t *j, unsigned depth, struc
 int val_undef(struct render_state *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int val_fail_undef(struct val v); /* returns the error of using an undefined value */
-int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct seq **out);
+int seq_new(struct render_state *r, enum seq_kind kind, size_t cap, struct val_seq **out);
 int seq_copy(struct render_state *r, enum seq_kind kind, const struct val *v, size_t n,
              struct val *out);
-int seq_push(struct render_state *r, struct seq *s, struct val v);
-void seq_reverse(struct seq *s);
+int seq_push(struct render_state *r, struct val_seq *s, struct val v);
+void seq_reverse(struct val_seq *s);
 struct iter {
     struct val v;
     size_t at; /* index of the next item, or byte of a string */
 };
 int iter_init(struct val v, struct iter *it);                            /* error: not iterable */
 int iter_next(struct render_state *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
-int val_list(struct render_state *r, struct val v, struct seq **out); /* a new list of the items */
+int val_list(struct render_state *r, struct val v,
+             struct val_seq **out); /* a new list of the items */
 int val_len(struct render_state *r, struct val v, size_t *out);
 
 /* ---- text.c: strings */
@@ -269,20 +270,22 @@ int str_take(struct render_state *r, int e, struct buf *b, struct val *out);
 int str_join2(struct render_state *r, struct val a, struct val b, struct val *out);
 bool str_foreign(const struct str *s); /* true if any byte is foreign */
 bool val_foreign(struct val v);        /* true if v may hold foreign text */
-/* marks `to` as computed from `from`, so that it is foreign if `from` is */
+/* Marks `to` as computed from `from`: it becomes foreign if `from` is. */
 void str_taint(struct render_state *r, struct val to, struct val from);
-void text_init(struct text *t, size_t max);
-int text_put(struct render_state *r, struct text *t, const struct str *s, size_t from, size_t n);
-/* marks the text from byte `from` to its end as foreign */
-int text_mark(struct render_state *r, struct text *t, size_t from);
-int text_take(struct render_state *r, int e, struct text *t, struct val *out); /* as str_take */
+void text_init(struct text_build *t, size_t max);
+int text_put(struct render_state *r, struct text_build *t, const struct str *s, size_t from,
+             size_t n);
+/* Marks the text from byte `from` to its end as foreign. */
+int text_mark(struct render_state *r, struct text_build *t, size_t from);
+int text_take(struct render_state *r, int e, struct text_build *t,
+              struct val *out); /* as str_take */
 size_t str_chars(struct str *s);
 size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
 int str_sub(struct render_state *r, struct val s, size_t from, size_t to,
             struct val *out); /* bytes */
 bool str_is(const struct str *s, const char *lit);
 bool str_same(const struct str *a, const struct str *b);
-/* byte offset, or SIZE_MAX */
+/* Returns the byte offset of the first occurrence, or SIZE_MAX. */
 size_t str_find(const char *h, size_t n, const char *needle, size_t m);
 size_t str_rfind(const char *h, size_t n, const char *needle, size_t m);
 /* Escapes HTML, as Jinja does with a text that is joined to a safe one.  The result is safe. */
@@ -292,7 +295,7 @@ size_t str_trim_end(const char *s, size_t from, size_t to); /* where trailing wh
 /* ---- dict.c */
 int dict_new(struct render_state *r, size_t cap, struct dict **out);
 int dict_put(struct render_state *r, struct dict *d, struct val k, struct val v);
-/* *out: the value of key k, or NULL if there is none. */
+/* Finds the value of key k; *out is NULL if there is none. */
 int dict_find(struct render_state *r, const struct dict *d, struct val k, struct val **out);
 int dict_view(struct render_state *r, const struct dict *d, enum seq_kind kind, struct val *out);
 
@@ -305,11 +308,11 @@ int val_sort(struct render_state *r, struct val *v, struct val *key, size_t n,
              bool reverse); /* stable */
 
 /* ---- print.c */
-int val_print(struct render_state *r, struct val v, struct text *out); /* str(v) */
+int val_print(struct render_state *r, struct val v, struct text_build *out); /* str(v) */
 int val_repr(struct render_state *r, struct val v, struct buf *out);
 int val_str(struct render_state *r, struct val v,
             struct val *out); /* str(v); a string is returned as it is */
-int f_tojson(struct call *c, struct val *out);
+int f_tojson(struct builtin_call *c, struct val *out);
 
 /* ---- number.c: in the C locale */
 void float_repr(double f, char out[40]);
@@ -342,12 +345,12 @@ bool builtin_refused(enum fn_kind kind, const struct str *name);
 int builtin_fail(enum fn_kind kind, const struct str *name);
 const struct fn_row *method_find(struct val self, const struct str *name, bool *unsafe);
 int fn_invoke(struct render_state *r, const struct fn_row *row, struct val self,
-              const struct args *args, struct val *out);
-int val_call(struct render_state *r, struct val f, const struct args *args, struct val *out);
-int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out);
-int args_str(struct call *c, unsigned i, struct val *out); /* must be a string */
-bool args_truth(struct call *c, unsigned i, bool fallback);
-bool args_has(struct call *c, unsigned i); /* given, and not none */
+              const struct call_args *args, struct val *out);
+int val_call(struct render_state *r, struct val f, const struct call_args *args, struct val *out);
+int args_int(struct builtin_call *c, unsigned i, int64_t fallback, int64_t *out);
+int args_str(struct builtin_call *c, unsigned i, struct val *out); /* must be a string */
+bool args_truth(struct builtin_call *c, unsigned i, bool fallback);
+bool args_has(struct builtin_call *c, unsigned i); /* given, and not none */
 
 /* ---- letters.c */
 bool chr_space(uint32_t c);
@@ -373,7 +376,7 @@ int format_percent(struct render_state *r, struct val f, struct val arg, struct 
 int node_eval(struct render_state *r, const struct node *n, struct val *out);
 int node_exec(struct render_state *r, const struct node *n);
 enum flow { FLOW_NEXT = 0, FLOW_BREAK = 1, FLOW_CONTINUE = 2 };
-int frame_push(struct render_state *r, struct frame *parent, struct frame **saved);
+int frame_push(struct render_state *r, struct scope *parent, struct scope **saved);
 int frame_set(struct render_state *r, uint32_t sym, struct val v);
 int node_assign(struct render_state *r, const struct node *target, struct val v);
 int node_capture(struct render_state *r, const struct node *body,

@@ -55,7 +55,7 @@ const struct arg_option *args_shared(const struct command *c, size_t *n)
     return shared + from;
 }
 
-struct parser {
+struct args_parser {
     const struct command *c;
     void *into;
     struct args *out;
@@ -86,7 +86,7 @@ void args_plain(const char *name, char out[64])
 }
 
 /* Writes the name of an option as it is typed here: with dashes, or as /set takes it. */
-static void spell(const struct parser *p, const char *name, char out[64])
+static void spell_option(const struct args_parser *p, const char *name, char out[64])
 {
     if (p->set) {
         args_plain(name, out);
@@ -116,7 +116,7 @@ static const kvik_option *find_generation(const struct command *c, const char *n
 }
 
 /* Returns the value after '=' or the next word; NULL after printing an error. */
-static const char *value_of(struct parser *p, const char *name, const char *inline_value,
+static const char *value_of(struct args_parser *p, const char *name, const char *inline_value,
                             const char *what)
 {
     if (inline_value) return inline_value;
@@ -181,7 +181,7 @@ static int truth(const char *v)
 }
 
 /* Reads a boolean: the inline value, or the next word if it is true or false, else true. */
-static int take_bool(struct parser *p, const char *name, const char *inline_value, bool *out)
+static int take_bool(struct args_parser *p, const char *name, const char *inline_value, bool *out)
 {
     const char *v = inline_value;
     *out = true;
@@ -216,12 +216,12 @@ static const char *own_words(const struct arg_option *o, char out[96])
     return o->value;
 }
 
-static int take_own(struct parser *p, const struct arg_option *o, const char *inline_value)
+static int take_own(struct args_parser *p, const struct arg_option *o, const char *inline_value)
 {
     void *at = (char *)p->into + o->offset;
     char name[64], words[96];
     const char *v;
-    spell(p, o->name, name);
+    spell_option(p, o->name, name);
     if (o->kind == ARG_FLAG && inline_value) return say_usage("--%s takes no value", o->name);
     if (o->kind == ARG_FLAG || o->kind == ARG_BOOL)
         return o->kind == ARG_BOOL ? take_bool(p, name, inline_value, at) : (*(bool *)at = true, 0);
@@ -285,7 +285,7 @@ static json_t *value_json(const char *name, const char *type, const char *v)
     return json_parse(v, strlen(v), name, &j) == 0 ? j : NULL;
 }
 
-static int put_value(struct parser *p, const char *key, json_t *v, bool append)
+static int put_value(struct args_parser *p, const char *key, json_t *v, bool append)
 {
     json_t *old = append ? json_object_get(p->out->generation, key) : NULL;
     if (old) { /* a repeated list option adds to the list */
@@ -349,10 +349,10 @@ static bool in_range(const kvik_option *o, const json_t *j)
     return json_is_integer(j) && json_number_value(j) >= o->min && json_number_value(j) <= o->max;
 }
 
-static int take_generation(struct parser *p, const kvik_option *o, const char *inline_value)
+static int take_generation(struct args_parser *p, const kvik_option *o, const char *inline_value)
 {
     char name[64], words[256];
-    spell(p, o->name, name);
+    spell_option(p, o->name, name);
     if (!strcmp(o->type, "bool")) {
         bool on;
         int e = take_bool(p, name, inline_value, &on);
@@ -371,7 +371,7 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
 }
 
 /* Takes an option of Transformers that the table does not have.  The library says whether the value is acceptable. */
-static int take_known(struct parser *p, const char *key, const char *inline_value)
+static int take_known(struct args_parser *p, const char *key, const char *inline_value)
 {
     json_t *j = NULL;
     const char *v = inline_value;
@@ -411,7 +411,7 @@ static const char *set_instead(const struct command *c, const char *say, char ou
     return out;
 }
 
-static int unknown_option(const struct parser *p, const char *word)
+static int unknown_option(const struct args_parser *p, const char *word)
 {
     const struct command *c = p->c;
     struct near near;
@@ -431,7 +431,7 @@ static int unknown_option(const struct parser *p, const char *word)
         near_try(&near, o->name);
     if (!near.best)
         return say_usage("unknown option %s; kvik %s --help-all lists all options", shown, c->name);
-    spell(p, near.best, best);
+    spell_option(p, near.best, best);
     return say_usage("unknown option %s; did you mean %s?", shown, best);
 }
 
@@ -444,7 +444,7 @@ static int unknown_short(const struct command *c, const char *word)
                      word);
 }
 
-static int take_option(struct parser *p, const char *word)
+static int take_option(struct args_parser *p, const char *word)
 {
     size_t n = strcspn(word, "=");
     const char *inline_value = word[n] ? word + n + 1 : NULL;
@@ -466,7 +466,7 @@ int args_set(const struct command *c, const char *name, const char *value, json_
 {
     char word[160], *argv[] = {(char *)(uintptr_t)value};
     struct args out = {.generation = into};
-    struct parser p = {.c = c, .out = &out, .argc = 1, .argv = argv, .set = true};
+    struct args_parser p = {.c = c, .out = &out, .argc = 1, .argv = argv, .set = true};
     snprintf(word, sizeof word, "%s", name);
     if (strchr(word, '=') || find_option(c, word, strlen(word)))
         return say_usage("%.60s is no generation option; it is given when kvik %s starts", word,
@@ -475,7 +475,7 @@ int args_set(const struct command *c, const char *name, const char *value, json_
 }
 
 /* Takes an option from the environment: KVIK_PORT sets --port. */
-static int take_variable(struct parser *p, const struct arg_option *o)
+static int take_variable(struct args_parser *p, const struct arg_option *o)
 {
     /* The library reads the variables of these options itself, unless the options are given. */
     static const char *const own[] = {"threads", "isa", "spill-dir", "device"};
@@ -497,7 +497,7 @@ static int take_variable(struct parser *p, const struct arg_option *o)
 }
 
 /* Takes all options that the environment sets.  The command line is read after that, so its options win. */
-static int take_environment(struct parser *p)
+static int take_environment(struct args_parser *p)
 {
     const struct command *c = p->c;
     size_t n;
@@ -512,7 +512,7 @@ static int take_environment(struct parser *p)
 
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out)
 {
-    struct parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};
+    struct args_parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};
     bool options = true;
     *out = (struct args){.plain = SIZE_MAX,
                          .word = mem_array((size_t)argc + 1, sizeof *out->word),

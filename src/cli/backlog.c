@@ -55,7 +55,7 @@ static bool find_room(struct backlog *b)
 }
 
 /* Adds bytes behind those that were not taken yet.  Returns 0 or ENOMEM. */
-static int append(struct backlog *b, const uint8_t *bytes, size_t n)
+static int append_bytes(struct backlog *b, const uint8_t *bytes, size_t n)
 {
     while (n) {
         struct backlog_block *k = b->last;
@@ -106,7 +106,7 @@ static void *fill_blocks(void *arg)
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         int failed = got < 0 ? errno : 0;
         pthread_mutex_lock(&b->lock);
-        if (got > 0) failed = append(b, bytes, (size_t)got);
+        if (got > 0) failed = append_bytes(b, bytes, (size_t)got);
         b->failed = failed;
         b->over = over = got <= 0 || failed;
         pthread_mutex_unlock(&b->lock);

@@ -11,14 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-struct watch {
+struct curve_watch {
     kvik_cache *cache;
     struct bench_curve *curve;
 };
 
 static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 {
-    struct watch *w = ctx;
+    struct curve_watch *w = ctx;
     if (done < total) bench_sample(w->cache, (uint32_t)done, w->curve);
     return !interrupt_seen();
 }
@@ -27,7 +27,7 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, kvik_seq s,
                        kvik_generation *g)
 {
-    struct watch watch = {c, &p->memory};
+    struct curve_watch watch = {c, &p->memory};
     kvik_hooks hooks = {.size = sizeof hooks, .on_progress = on_progress, .ctx = &watch};
     uint32_t n = bench_longest(b);
     kvik_prompt prompt = {.size = sizeof prompt, .ids = b->ids, .n = n, .seq = s};
@@ -55,7 +55,7 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
 }
 
 /* Adds one position: p are the logits of the dynamic cache, q those of this row. */
-static void compare(struct bench_prompt *at, const float *p, const float *q, uint32_t n)
+static void add_position(struct bench_prompt *at, const float *p, const float *q, uint32_t n)
 {
     uint32_t best_p, best_q;
     double lp = log_sum_exp(p, n, &best_p), lq = log_sum_exp(q, n, &best_q), kld = 0;
@@ -77,7 +77,7 @@ static int feed_quality(struct bench *b, struct bench_row *r, kvik_cache *c, kvi
         kvik_span span = {.size = sizeof span, .seq = s, .ids = b->ids + n + i, .n = 1};
         float *kept = b->logits + (size_t)i * vocab, *into = first ? kept : logits;
         TRY(kvik_forward(c, &span, 1, false, into));
-        if (!b->row[0].refused) compare(at, kept, into, vocab);
+        if (!b->row[0].refused) add_position(at, kept, into, vocab);
         if (interrupt_seen()) return ERR_CANCELLED;
     }
     return 0;

@@ -109,8 +109,8 @@ static int feed_piece(const struct bench *b, struct bench_job *j, uint32_t n, bo
 }
 
 /* Prefills to one depth and decodes there. */
-static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, uint32_t d,
-                   uint32_t run)
+static int measure_depth(struct bench *b, struct bench_row *r, struct bench_job *j, uint32_t d,
+                         uint32_t run)
 {
     struct bench_depth *at = &r->at[d];
     uint32_t piece = bench_turn(b), before = j->len;
@@ -154,7 +154,7 @@ int bench_run(struct bench *b, struct bench_row *r)
     }
     int e = j.logits ? bench_open(b, &r->s, &j.cache, &j.seq) : ERR_NOMEM;
     for (uint32_t d = 0; e >= 0 && d < b->n_depths; d++)
-        e = measure(b, r, &j, d, r->runs);
+        e = measure_depth(b, r, &j, d, r->runs);
     r->runs += e >= 0;
     kvik_cache_close(j.cache);
     mem_free(j.logits);

@@ -68,14 +68,14 @@ static int from_file(struct bench *b)
     return 0;
 }
 
-struct watch {
+struct progress_watch {
     struct progress *p;
     uint64_t done, total;
 };
 
 static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 {
-    struct watch *w = ctx;
+    struct progress_watch *w = ctx;
     (void)row, (void)id, (void)text;
     progress_show(w->p, ++w->done, w->total);
     return !interrupt_seen();
@@ -87,7 +87,7 @@ static int from_model(struct bench *b, struct progress *p)
     const kvik_tokenizer *t = kvik_model_tokenizer(b->engine->model);
     const char *bos = t ? kvik_tokenizer_special(t, "bos_token") : NULL;
     int32_t first = bos ? kvik_tokenizer_find(t, bos) : 0;
-    struct watch watch = {p, 0, b->n_ids};
+    struct progress_watch watch = {p, 0, b->n_ids};
     kvik_hooks hooks = {.size = sizeof hooks, .on_token = on_token, .ctx = &watch};
     kvik_generation g;
     kvik_cache *c = NULL;

@@ -55,7 +55,7 @@ static int add_line(struct buf *out, const char *s, size_t n, bool *quoted)
 }
 
 /* True if a refused message continues behind this line of it. */
-static bool goes_on(const char *s, size_t n, bool quoted)
+static bool message_continues(const char *s, size_t n, bool quoted)
 {
     return quoted ? !ends_quoted(s, n) : n && s[n - 1] == '\\';
 }
@@ -80,10 +80,10 @@ int chat_read(struct chat *c, struct buf *out, bool *is_message)
         if (got != 1 && (got || !more)) return got;
         if (got == 0) break; /* the end of the input ends the message */
         bool begins = !more;
-        int e = bad ? goes_on(text, n, quoted) : add_line(out, text, n, &quoted);
+        int e = bad ? message_continues(text, n, quoted) : add_line(out, text, n, &quoted);
         if (e < 0) {
             bad = e;
-            e = goes_on(text, n, quoted);
+            e = message_continues(text, n, quoted);
         }
         more = e > 0;
         if (bad) continue;

@@ -120,7 +120,7 @@ static int drop_to(struct chat *c, size_t most, int32_t **ids, size_t *n, size_t
     return 0;
 }
 
-static int too_long(const struct chat *c, const struct chat_limit *l, size_t n)
+static int fail_too_long(const struct chat *c, const struct chat_limit *l, size_t n)
 {
     json_t *rest = json_copy(c->branch[c->at].messages);
     bool more = rest && drop_oldest(rest);
@@ -154,7 +154,7 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n)
         say_line("dropped the %zu oldest exchanges (%zu tokens) to stay within %s", dropped,
                  before - *n, l.name);
     if (*n < most) return 0;
-    int e = too_long(c, &l, *n);
+    int e = fail_too_long(c, &l, *n);
     kvik_free(*ids);
     *ids = NULL;
     return e;

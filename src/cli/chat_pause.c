@@ -8,7 +8,7 @@
 
 /* Asks below the text whether to continue.  If the user types a message instead, even before the question, the
  * reply ends and the message is read next. */
-static bool goes_on(void *ctx, uint32_t tokens)
+static bool ask_to_continue(void *ctx, uint32_t tokens)
 {
     struct chat *c = ctx;
     char question[96];
@@ -39,7 +39,7 @@ uint32_t chat_pause(struct chat *c, const kvik_generation *g)
     uint32_t most = limited ? MAX(c->o->reply_tokens, g->min_new_tokens) : 0;
     c->asked = 0;
     c->stream.pause = asks ? most : 0;
-    c->stream.goes_on = goes_on;
+    c->stream.goes_on = ask_to_continue;
     c->stream.ctx = c;
     return most && !asks ? most : UINT32_MAX;
 }

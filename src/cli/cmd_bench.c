@@ -166,7 +166,7 @@ static void warn(const struct bench *b)
                  "again with more --runs or --steps.");
 }
 
-static int measure(struct bench *b, uint32_t seconds)
+static int measure_rows(struct bench *b, uint32_t seconds)
 {
     struct time_used pass = {0};
     struct bench_load before, after;
@@ -267,7 +267,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         else
             status = read_depths(o.depths, kvik_model_context(engine.model), &b);
         if (status == 0) status = prepare_rows(&b, o.caches);
-        if (status == 0) status = measure(&b, o.seconds);
+        if (status == 0) status = measure_rows(&b, o.seconds);
         if (status == 0) status = show_results(&b, &o);
         for (uint32_t i = 0; i < b.n_rows && b.row; i++)
             mem_free(b.row[i].refused);

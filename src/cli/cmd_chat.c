@@ -4,32 +4,35 @@
 #include <string.h>
 
 static const struct arg_option table[] = {
-    {"system", ARG_TEXT, offsetof(struct chat_options, system), "TEXT", NULL, "system message"},
-    {"template", ARG_TEXT, offsetof(struct chat_options, common.template), "FILE|NAME", NULL,
+    {"system", ARG_TEXT, offsetof(struct chat_command_options, system), "TEXT", NULL,
+     "system message"},
+    {"template", ARG_TEXT, offsetof(struct chat_command_options, common.template), "FILE|NAME",
+     NULL,
      "chat template: a Jinja file, or a built-in format: chatml, gemma, llama2, llama3, llama4, mistral, phi3, "
      "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
-    {"generation-config", ARG_TEXT, offsetof(struct chat_options, config), "JSON|FILE", NULL,
-     "generation options as a JSON object; options on the command line win over it"},
-    {"session", ARG_TEXT, offsetof(struct chat_options, session), "FILE", NULL,
+    {"generation-config", ARG_TEXT, offsetof(struct chat_command_options, config), "JSON|FILE",
+     NULL, "generation options as a JSON object; options on the command line win over it"},
+    {"session", ARG_TEXT, offsetof(struct chat_command_options, session), "FILE", NULL,
      "continue the conversation saved in FILE, and save it there after every turn"},
-    {"prefix-cache", ARG_TEXT, offsetof(struct chat_options, prefix_cache), "DIR", NULL,
+    {"prefix-cache", ARG_TEXT, offsetof(struct chat_command_options, prefix_cache), "DIR", NULL,
      "directory of saved prompts: reuse the longest saved prefix of a conversation, and save "
      "conversations there"},
-    {"prefix-store", ARG_TEXT, offsetof(struct chat_options, store), "ADDRESS", NULL,
+    {"prefix-store", ARG_TEXT, offsetof(struct chat_command_options, store), "ADDRESS", NULL,
      "store of prompts that processes share: redis://HOST, rediss://HOST (TLS), unix:///SOCKET or file:///DIR; "
      "$REDISCLI_AUTH is its password"},
-    {"assistant-model", ARG_TEXT, offsetof(struct chat_options, assistant), "MODEL", NULL,
+    {"assistant-model", ARG_TEXT, offsetof(struct chat_command_options, assistant), "MODEL", NULL,
      "smaller model with the same vocabulary that drafts tokens; replies do not change"},
-    {"greedy", ARG_FLAG, offsetof(struct chat_options, greedy), NULL, NULL,
+    {"greedy", ARG_FLAG, offsetof(struct chat_command_options, greedy), NULL, NULL,
      "always take the most likely token; by default a chat samples, with the model's own values or else "
      "with the defaults below"},
-    {"context-full", ARG_TEXT, offsetof(struct chat_options, context_full), "WHAT", "drop|stop",
+    {"context-full", ARG_TEXT, offsetof(struct chat_command_options, context_full), "WHAT",
+     "drop|stop",
      "what to do when the conversation reaches the model's context or max_cache_len. drop: drop the oldest "
      "exchanges after the system message; stop: take no more messages (default: drop)"},
-    {"reply-tokens", ARG_UINT, offsetof(struct chat_options, reply_tokens), "N", NULL,
+    {"reply-tokens", ARG_UINT, offsetof(struct chat_command_options, reply_tokens), "N", NULL,
      "length of a reply at which a chat on a terminal asks whether to go on, and at which a reply elsewhere ends; "
      "0: never. Without effect if --max-new-tokens or --max-length is given (default: 1024)"},
-    {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
+    {"cache-report", ARG_FLAG, offsetof(struct chat_command_options, cache_report), NULL, NULL,
      "print on standard error, after each reply, what the cache held"},
 };
 
@@ -113,7 +116,7 @@ static int answer_once(struct chat *c, const struct buf *prompt)
 }
 
 /* Opens the model, the cache and the first branch.  Returns an exit status. */
-static int chat_begin(struct chat *c, const struct chat_options *o, const struct args *a)
+static int chat_begin(struct chat *c, const struct chat_command_options *o, const struct args *a)
 {
     int status = engine_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
@@ -153,7 +156,7 @@ static int chat_begin(struct chat *c, const struct chat_options *o, const struct
     return 0;
 }
 
-static int chat_run(struct chat *c, const struct chat_options *o, const struct args *a)
+static int chat_run(struct chat *c, const struct chat_command_options *o, const struct args *a)
 {
     if (!a->n) return say_usage("kvik %s needs a MODEL", c->command->name);
     struct buf line;
@@ -167,7 +170,7 @@ static int chat_run(struct chat *c, const struct chat_options *o, const struct a
 
 static int run_chat(const struct command *self, int argc, char **argv)
 {
-    struct chat_options o = {.common.chats = true, .reply_tokens = REPLY_TOKENS};
+    struct chat_command_options o = {.common.chats = true, .reply_tokens = REPLY_TOKENS};
     struct args a;
     struct chat c = {.o = &o, .command = self};
     buf_init(&c.next, 64u << 20);

@@ -6,7 +6,7 @@
 
 enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
-struct chat_options {
+struct chat_command_options {
     struct common common;
     const char *system, *config, *session, *prefix_cache, *store, *assistant, *context_full;
     bool cache_report, greedy;
@@ -18,7 +18,7 @@ struct branch {
     json_t *messages; /* owned */
 };
 struct chat {
-    const struct chat_options *o;
+    const struct chat_command_options *o;
     const struct command *command; /* kvik chat or kvik run */
     struct engine s;
     struct branch branch[CHAT_BRANCHES];

@@ -57,7 +57,7 @@ static int choose_window(struct eval *v, uint32_t asked)
     return v->window < LEAST ? say_failed("the model's context of %u is too short", context) : 0;
 }
 
-static int show(const struct eval *v, const struct options *o)
+static int print_results(const struct eval *v, const struct options *o)
 {
     int e = o->report ? eval_report(v, o->report) : 0;
     struct buf out;
@@ -91,7 +91,7 @@ static int measure(void *ctx, const void *options)
         say_line("the text has %u tokens to score; --tokens asked for %u",
                  v->windows * eval_scored(v), v->wanted);
     status = eval_run(v);
-    return status ? status : show(v, o);
+    return status ? status : print_results(v, o);
 }
 
 static int run_eval(const struct command *self, int argc, char **argv)

@@ -35,7 +35,7 @@ static const struct arg_option table[] = {
 };
 
 /* Settles the numbers of tokens: of the context, and decoded. */
-static int settle(struct plan *v, const struct options *o)
+static int settle_lengths(struct plan *v, const struct options *o)
 {
     uint32_t context = kvik_model_context(v->is.engine->model);
     v->context = o->context ? o->context : context;
@@ -85,7 +85,7 @@ static int plan(void *ctx, const void *options)
     const struct options *o = options;
     v->measures = !o->bytes_only;
     v->weight_bytes = bench_weight_bytes(v->is.engine->model);
-    int status = settle(v, o);
+    int status = settle_lengths(v, o);
     if (!status) status = plan_rows(v, o->implementation, &o->configs);
     if (!status) status = predict(v);
     if (status) return status;

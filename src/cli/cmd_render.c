@@ -64,7 +64,7 @@ static int render(const struct renderer *r, const json_t *request, char **text)
     return e;
 }
 
-static json_t *answer(void *ctx, const json_t *request)
+static json_t *render_request(void *ctx, const json_t *request)
 {
     char *text;
     if (render(ctx, request, &text) < 0) return NULL;
@@ -164,7 +164,8 @@ static int render_chat(const struct options *o, const struct args *a)
     struct renderer r = {0};
     int e = status ? 0 : choose_template(&r, o, a->word[0]);
     if (e < 0) status = say_error(e);
-    if (!status) status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, &texts);
+    if (!status)
+        status = o->jsonl ? jsonl_run(o->jsonl, render_request, &r) : render_one(&r, o, &texts);
     texts_done(&texts);
     kvik_tokenizer_close(r.tok);
     template_done(&r.template);

@@ -73,7 +73,7 @@ static json_t *answer_ids(const kvik_tokenizer *t, const json_t *list, bool skip
     return o;
 }
 
-static json_t *answer(void *ctx, const json_t *request)
+static json_t *tokenize_request(void *ctx, const json_t *request)
 {
     const kvik_tokenizer *t = ctx;
     const json_t *text = json_object_get(request, "text"), *ids = json_object_get(request, "ids");
@@ -162,7 +162,7 @@ static int decode_one(const struct options *o, const kvik_tokenizer *t, const ch
 
 static int each_text(const struct options *o, const struct args *a, const kvik_tokenizer *t)
 {
-    if (o->jsonl) return jsonl_run(o->jsonl, answer, (void *)(uintptr_t)t);
+    if (o->jsonl) return jsonl_run(o->jsonl, tokenize_request, (void *)(uintptr_t)t);
     struct texts texts;
     int status = texts_read(a, 1, false, &texts);
     for (size_t i = 0; i < texts.n && !status; i++)

@@ -63,7 +63,7 @@ static const struct arg_option table[] = {
      "seed of the draws at temperatures above 0 (default: 0)"},
 };
 
-struct transcription {
+struct transcribe_run {
     struct transcript_print print;
     struct progress progress;
     enum kvik_hearing shown;
@@ -73,7 +73,7 @@ struct transcription {
 };
 
 /* Returns the sentence of the library without the path that it begins with, because that path may name a spool. */
-static const char *behind_path(const struct transcription *r, const char *text)
+static const char *behind_path(const struct transcribe_run *r, const char *text)
 {
     size_t n = strlen(r->via.path);
     return n && !strncmp(text, r->via.path, n) ? text + n : NULL;
@@ -109,17 +109,17 @@ static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
 
 /* False after Ctrl-C.  But a recording that comes through a pipe then ends, and the part that was heard is
  * transcribed. */
-static bool goes_on(const struct transcription *r)
+static bool not_interrupted(const struct transcribe_run *r)
 {
     return r->sound.fd >= 0 || !interrupt_seen();
 }
 
 static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double total)
 {
-    struct transcription *r = ctx;
+    struct transcribe_run *r = ctx;
     if (r->sound.fd >= 0) {
         progress_show(&r->progress, 0, 0);
-        return goes_on(r);
+        return not_interrupted(r);
     }
     if (what != r->shown) {
         progress_end(&r->progress);
@@ -128,12 +128,12 @@ static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double
         r->shown = what;
     }
     progress_show(&r->progress, (uint64_t)seconds, (uint64_t)total);
-    return goes_on(r);
+    return not_interrupted(r);
 }
 
 static int64_t on_sound(void *ctx, void *bytes, size_t n)
 {
-    struct transcription *r = ctx;
+    struct transcribe_run *r = ctx;
     bool before = r->sound.cut;
     int64_t got = sound_read(&r->sound, bytes, n);
     if (r->sound.cut && !before && got >= 0) {
@@ -146,15 +146,15 @@ static int64_t on_sound(void *ctx, void *bytes, size_t n)
 
 static bool on_segment(void *ctx, const kvik_segment *segment)
 {
-    struct transcription *r = ctx;
+    struct transcribe_run *r = ctx;
     progress_hide(&r->progress);
     transcript_print_segment(&r->print, segment);
-    return goes_on(r);
+    return not_interrupted(r);
 }
 
 static void on_notice(void *ctx, const char *text)
 {
-    struct transcription *r = ctx;
+    struct transcribe_run *r = ctx;
     const char *rest = behind_path(r, text);
     progress_hide(&r->progress);
     if (rest)
@@ -164,7 +164,7 @@ static void on_notice(void *ctx, const char *text)
 }
 
 /* Puts the name of the recording into the sentence of the last error. */
-static int say_of(const struct transcription *r, int e)
+static int say_of(const struct transcribe_run *r, int e)
 {
     const char *rest = behind_path(r, err_last());
     return rest ? say_failed("%s%s", r->name, rest) : say_error(e);
@@ -172,7 +172,7 @@ static int say_of(const struct transcription *r, int e)
 
 /* Copies a recording from a pipe to a file.  Refuses samples without a header, which would be copied until the
  * disk is full. */
-static int copy_to_spool(struct transcription *r)
+static int copy_to_spool(struct transcribe_run *r)
 {
     if (!foreign_recording(r->sound.head, (size_t)MIN(r->sound.n, SOUND_HEAD)))
         return say_failed(
@@ -183,8 +183,8 @@ static int copy_to_spool(struct transcription *r)
 }
 
 /* Transcribes a file or a pipe.  A recording that cannot be read while it arrives is copied to a file first. */
-static int hear(struct transcription *r, struct engine *s, const char *path, kvik_speech *speech,
-                kvik_transcript **t, int *status)
+static int transcribe_path(struct transcribe_run *r, struct engine *s, const char *path,
+                           kvik_speech *speech, kvik_transcript **t, int *status)
 {
     if (r->sound.fd >= 0) {
         int e = kvik_transcribe_stream(s->cache, on_sound, r->name, speech, t);
@@ -199,7 +199,7 @@ static int hear(struct transcription *r, struct engine *s, const char *path, kvi
 }
 
 /* Prints how a recording has ended.  Returns its exit status. */
-static int ended(const struct transcription *r, int e)
+static int ended(const struct transcribe_run *r, int e)
 {
     if (e < 0 && (r->sound.cut || (e == KVIK_CANCELLED && interrupt_seen())))
         return EXIT_INTERRUPTED;
@@ -210,7 +210,7 @@ static int ended(const struct transcription *r, int e)
 
 /* Transcribes a recording to standard output, or to the file `to`. */
 static int one(struct engine *s, const struct options *o, kvik_speech *speech, const char *path,
-               struct transcription *r, const char *to)
+               struct transcribe_run *r, const char *to)
 {
     bool json = o->common.json;
     kvik_transcript *t = NULL;
@@ -221,7 +221,7 @@ static int one(struct engine *s, const struct options *o, kvik_speech *speech, c
     speech->ctx = r;
     progress_begin(&r->progress, r->sound.fd >= 0 ? "transcribing" : "seconds read");
     transcript_print_begin(&r->print);
-    int e = hear(r, s, path, speech, json ? &t : NULL, &status);
+    int e = transcribe_path(r, s, path, speech, json ? &t : NULL, &status);
     progress_end(&r->progress);
     if (e >= 0 && json) transcript_print_json(&r->print, r->name, t);
     if (e >= 0) e = r->print.error;
@@ -245,8 +245,8 @@ static int open_one(struct engine *s, const struct options *o, kvik_speech *spee
                     const struct args *a, size_t i, const char *to)
 {
     bool standard = args_is_stdin(a, i);
-    struct transcription r = {.name = standard ? "standard input" : a->word[i],
-                              .sound = {.fd = -1}};
+    struct transcribe_run r = {.name = standard ? "standard input" : a->word[i],
+                               .sound = {.fd = -1}};
     int status = 0;
     if (!standard || !spool_redirected(&r.via)) status = sound_open(a->word[i], standard, &r.sound);
     if (!status) status = one(s, o, speech, a->word[i], &r, to);

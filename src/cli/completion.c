@@ -18,7 +18,7 @@ enum kind {
     MODELS,
 };
 /* An option of either table. */
-struct item {
+struct option_item {
     char name[64];
     const char *help, *placeholder;
     char words[256]; /* separated by spaces */
@@ -41,10 +41,10 @@ static void formats(char out[256])
         n += (size_t)snprintf(out + n, 256 - n, "%s%s", i ? " " : "", name);
 }
 
-static void own(const struct arg_option *o, struct item *out)
+static void own_item(const struct arg_option *o, struct option_item *out)
 {
     const char *v = o->value ? o->value : "";
-    *out = (struct item){.help = o->help, .placeholder = v, .kind = ANY};
+    *out = (struct option_item){.help = o->help, .placeholder = v, .kind = ANY};
     args_dashed(o->name, out->name);
     out->repeats = o->kind == ARG_LIST;
     if (o->choices) spaced(o->choices, out->words);
@@ -61,10 +61,10 @@ static void own(const struct arg_option *o, struct item *out)
         out->kind = WORDS;
 }
 
-static void generation(const kvik_option *o, struct item *out)
+static void generation(const kvik_option *o, struct option_item *out)
 {
     static const char *const list[] = {"strings", "ids", "lists", "biases"};
-    *out = (struct item){.help = o->help, .placeholder = o->type, .kind = ANY};
+    *out = (struct option_item){.help = o->help, .placeholder = o->type, .kind = ANY};
     args_dashed(o->name, out->name);
     if (o->choices) spaced(o->choices, out->words);
     if (out->words[0]) out->kind = WORDS;
@@ -75,21 +75,21 @@ static void generation(const kvik_option *o, struct item *out)
 }
 
 /* Calls fn for every option of a command. */
-static void each_option(const struct command *c, void (*fn)(const struct item *))
+static void each_option(const struct command *c, void (*fn)(const struct option_item *))
 {
-    struct item it;
+    struct option_item it;
     size_t n;
     const kvik_option *g;
     const struct arg_option *shared = args_shared(c, &n);
     for (size_t i = 0; i < c->n_options; i++)
-        own(&c->option[i], &it), fn(&it);
+        own_item(&c->option[i], &it), fn(&it);
     for (size_t i = 0; i < n; i++)
-        own(&shared[i], &it), fn(&it);
+        own_item(&shared[i], &it), fn(&it);
     for (uint32_t i = 0; c->generation && (g = kvik_option_at(i)); i++)
         generation(g, &it), fn(&it);
-    it = (struct item){.name = "help", .help = "print the options that matter"};
+    it = (struct option_item){.name = "help", .help = "print the options that matter"};
     fn(&it);
-    it = (struct item){.name = "help-all", .help = "print every option"};
+    it = (struct option_item){.name = "help-all", .help = "print every option"};
     fn(&it);
 }
 
@@ -98,13 +98,13 @@ static bool takes_model(const struct command *c)
     return strstr(c->usage, "MODEL") || !strcmp(c->name, "pull") || !strcmp(c->name, "rm");
 }
 
-static void put_name(const struct item *it)
+static void put_name(const struct option_item *it)
 {
     printf(" --%s", it->name);
 }
 
 /* For bash: prints how the value of an option is completed. */
-static void bash_value(const struct item *it)
+static void bash_value(const struct option_item *it)
 {
     static const char *const action[] = {
         [FILES] = " files=1", [FOLDERS] = " folders=1", [MODELS] = " models=1"};
@@ -116,7 +116,7 @@ static void bash_value(const struct item *it)
 }
 
 /* For bash: prints the options whose values cannot be completed. */
-static void bash_any(const struct item *it)
+static void bash_any(const struct option_item *it)
 {
     if (it->kind == ANY) printf(" | --%s", it->name);
 }
@@ -203,7 +203,7 @@ static void put_quoted(const char *s)
 }
 
 /* For zsh: prints the specification of an option for _arguments. */
-static void zsh_option(const struct item *it)
+static void zsh_option(const struct option_item *it)
 {
     printf("            '%s--%s%s[", it->repeats ? "*" : "", it->name,
            it->kind == NOTHING ? "" : "=");

@@ -210,7 +210,7 @@ static int judge_status(const struct decoding *d, int status)
 }
 
 /* Runs the program over a recording, and writes its sound to d->to. */
-static int decode(struct decoding *d, const char *path, const struct foreign *f, int in)
+static int decode_recording(struct decoding *d, const char *path, const struct foreign *f, int in)
 {
     const char *argv[WORDS];
     const char *const *words = d->program == gst[0] ? gst : ffmpeg;
@@ -246,7 +246,7 @@ static int decode_file(const char *name, const char *file, int in, uint64_t size
                           d.dir, fd_error(errno));
     uint8_t none[HEADER] = {0};
     bool room = spool_append(d.to, 0, none, HEADER);
-    int status = room ? decode(&d, path, f, in) : 0;
+    int status = room ? decode_recording(&d, path, f, in) : 0;
     if (!room || (!status && !write_head(d.to, d.n)))
         status = say_failed("%s: writing its sound to a file in %s: %s; TMPDIR names another place",
                             name, d.dir, fd_error(errno));

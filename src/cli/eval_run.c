@@ -77,7 +77,7 @@ static int open_cache(const struct eval *v, struct eval_row *r)
 }
 
 /* Notes why a row has no numbers.  The reference must have them. */
-static int refuse(struct eval *v, struct eval_row *r, int e)
+static int refuse_row(struct eval *v, struct eval_row *r, int e)
 {
     if (r == v->row) return say_error(e);
     r->refused = mem_strdup(kvik_last_error());
@@ -103,7 +103,7 @@ int eval_open(struct eval *v)
         r->at.identical = true;
         r->at.kld = mem_array(most, sizeof *r->at.kld);
         if (!r->at.kld) return out_of_memory();
-        if ((e = open_cache(v, r)) < 0) status = refuse(v, r, e);
+        if ((e = open_cache(v, r)) < 0) status = refuse_row(v, r, e);
     }
     return status;
 }
@@ -263,7 +263,7 @@ static int run_window(struct eval *v, uint32_t w, struct progress *p)
         int e = kvik_cache_reset(r->cache, r->seq);
         r->fed = 0;
         if (e >= 0) e = feed(v, r, w, eval_prompt(v), NULL);
-        if (e < 0) status = refuse(v, r, e);
+        if (e < 0) status = refuse_row(v, r, e);
         if (interrupt_seen()) return EXIT_INTERRUPTED;
     }
     for (uint32_t at = eval_prompt(v), n; !status && at < v->window; at += n) {
@@ -274,7 +274,7 @@ static int run_window(struct eval *v, uint32_t w, struct progress *p)
             if (r->refused) continue;
             e = feed_scored(v, r, w, n, v->other);
             if (e >= 0) e = add_scores(v, r, n);
-            if (e < 0) status = refuse(v, r, e);
+            if (e < 0) status = refuse_row(v, r, e);
             if (interrupt_seen()) return EXIT_INTERRUPTED;
         }
         progress_show(p, (uint64_t)w * v->window + at + n, all);

@@ -48,7 +48,7 @@ bool history_path(char out[HISTORY_PATH])
 }
 
 /* Returns 0 or an errno.  O_NONBLOCK: opening a FIFO that nobody reads must not block the chat. */
-static int append(const char *path, const char *data, size_t n)
+static int append_line(const char *path, const char *data, size_t n)
 {
     struct stat st;
     int fd = fd_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0600), e = 0;
@@ -81,11 +81,11 @@ void history_add(const char *text)
     if (!find_path(path, &kept)) return;
     buf_init(&line, LONGEST);
     if (escape(&line, text) >= 0) {
-        int e = append(path, line.data, line.len);
+        int e = append_line(path, line.data, line.len);
         if (e == ENOENT) {
             char dir[PATH_MAX];
             if (path_dir(path, dir) >= 0) path_make_dirs(dir, kept);
-            e = append(path, line.data, line.len);
+            e = append_line(path, line.data, line.len);
         }
         if (e && !told)
             say_line("the history cannot be kept in %s: %s", path,

@@ -56,7 +56,7 @@ static void put_caches(const json_t *o)
     json_array_foreach(json_object_get(o, "caches"), i, c) put_strategy(c);
 }
 
-static int shown(int e, char *text, bool json, void (*put)(const json_t *))
+static int print_caches(int e, char *text, bool json, void (*put)(const json_t *))
 {
     json_t *o;
     if (e < 0) return say_error(e);
@@ -74,7 +74,7 @@ int inspect_caches(const kvik_model *m, bool json)
 {
     char *text = NULL;
     int e = kvik_model_describe_caches(m, &text);
-    return shown(e, text, json, put_caches);
+    return print_caches(e, text, json, put_caches);
 }
 
 static void put_architectures(const json_t *o)
@@ -92,5 +92,5 @@ int inspect_architectures(bool json)
 {
     char *text = NULL;
     int e = kvik_architectures(&text);
-    return shown(e, text, json, put_architectures);
+    return print_caches(e, text, json, put_architectures);
 }

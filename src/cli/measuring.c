@@ -47,8 +47,8 @@ bool say_busy(double others)
 }
 
 /* Measures with an open engine. */
-static int measure(const struct command *self, const struct measuring *m, struct engine *s,
-                   const char *word, const void *options)
+static int measure_engine(const struct command *self, const struct measuring *m, struct engine *s,
+                          const char *word, const void *options)
 {
     kvik_encoder encoder = {.size = sizeof encoder};
     if (kvik_model_encoder(s->model, &encoder) > 0)
@@ -76,7 +76,8 @@ int measuring_run(const struct command *self, const struct measuring *m, int arg
     if (status == 0) status = m->check(options);
     interrupt_catch();
     if (status == 0) status = engine_open(&engine, a.word[0], options, none, none);
-    if (status == 0) status = engine_close(&engine, measure(self, m, &engine, a.word[0], options));
+    if (status == 0)
+        status = engine_close(&engine, measure_engine(self, m, &engine, a.word[0], options));
     json_decref(none);
     args_done(&a);
     return MAX(status, 0);

@@ -18,7 +18,7 @@ struct plan_row {
     enum plan_rank rank;
     uint32_t order; /* index in the list of planned rows, in which more bits come first */
     kvik_cache *cache;
-    /* bytes of one sequence; further: what each further sequence adds, which shares the prompt */
+    /* bytes of one sequence.  further: bytes that each further sequence adds if it shares the prompt */
     uint64_t rows, quantized, states, further;
     uint64_t tables; /* bytes of tables, of all sequences */
     uint64_t peak;   /* most bytes of rows and states, as a rule at the end of the prompt */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int add(struct plan *v, struct plan_row r, const char *name, bool own)
+static int add_strategy(struct plan *v, struct plan_row r, const char *name, bool own)
 {
     if (v->n_rows == PLAN_ROWS)
         return say_usage("--cache-config: more than %u; plan the others in another run", PLAN_ROWS);
@@ -44,7 +44,7 @@ static int add_all(struct plan *v)
     char *text = NULL;
     json_t *o = NULL, *c;
     size_t i;
-    int status = add(v, (struct plan_row){.implementation = "dynamic"}, "dynamic", false);
+    int status = add_strategy(v, (struct plan_row){.implementation = "dynamic"}, "dynamic", false);
     if (status) return status;
     int e = kvik_model_describe_caches(v->is.engine->model, &text);
     if (e >= 0) e = json_parse(text, strlen(text), "caches", &o);
@@ -55,12 +55,13 @@ static int add_all(struct plan *v)
         struct plan_row r = {.implementation = "dynamic",
                              .config = json_string_value(json_object_get(c, "cache_config")),
                              .rank = PLAN_QUANTIZED};
-        if (!status) status = add(v, r, json_string_value(json_object_get(c, "name")), true);
+        if (!status)
+            status = add_strategy(v, r, json_string_value(json_object_get(c, "name")), true);
     }
     json_decref(o);
     if (status) return status;
-    return add(v, (struct plan_row){.implementation = "offloaded", .rank = PLAN_DISK}, "offloaded",
-               false);
+    return add_strategy(v, (struct plan_row){.implementation = "offloaded", .rank = PLAN_DISK},
+                        "offloaded", false);
 }
 
 int plan_rows(struct plan *v, const char *implementation, const struct arg_list *configs)
@@ -74,7 +75,7 @@ int plan_rows(struct plan *v, const char *implementation, const struct arg_list 
         snprintf(name, sizeof name, "%s%s%s", implementation ? implementation : "",
                  implementation && r.config ? " " : "", r.config ? r.config : "");
         r.rank = rank_of(r.implementation, r.config);
-        status = add(v, r, name, false);
+        status = add_strategy(v, r, name, false);
     }
     return status;
 }
@@ -192,7 +193,7 @@ uint64_t plan_seen(const struct plan_row *r, uint32_t n)
     return seen;
 }
 
-/* The order of rows: first those that fit with the prompt in one call, then those that fit with it in several.
+/* Compares rows for sorting: first come those that fit with the prompt in one call, then those that fit with it in several.
  * Among these exact rows come first, then quantized ones, then rows on disk, then caches that forget rows.  Among
  * equals the larger cache comes first, because it has more bits. */
 static int better(const void *a, const void *b)

@@ -61,7 +61,7 @@ void progress_hide(struct progress *p)
 }
 
 /* Measures the rate over spans of two seconds, so that a slower line is seen soon. */
-static void measure(struct progress *p, double t, uint64_t done)
+static void measure_rate(struct progress *p, double t, uint64_t done)
 {
     if (!p->since || done < p->from) {
         p->since = t;
@@ -90,7 +90,7 @@ void progress_bytes(struct progress *p, const char *what, uint64_t done, uint64_
     enum { WIDTH = 20 };
     char have[16], all[16], rate[16], left[32], bar[WIDTH + 1], line[512];
     double t = now_seconds();
-    measure(p, t, done);
+    measure_rate(p, t, done);
     if (!p->on || t - p->begun < 0.3 || t - p->drawn < 0.1 || screen_is_piped()) return;
     p->drawn = t;
     p->shown = true;

@@ -20,7 +20,7 @@ int engine_store(struct engine *s, const char *address)
 }
 
 /* Waits until the fetch is over, but no longer than FIRST and EACH allow. */
-static void wait_for(kvik_fetch *f, size_t n)
+static void wait_for_fetch(kvik_fetch *f, size_t n)
 {
     const struct timespec tick = {.tv_nsec = 1000000};
     const double begun = now_seconds(), most = FIRST + EACH * (double)n;
@@ -40,7 +40,7 @@ int64_t engine_fetch(struct engine *s, const int32_t *ids, size_t n, size_t have
     if (!s->shared || n < have + KVIK_SHARED_LEAST ||
         kvik_shared_seek(s->shared, ids, n, NULL, have, &f) < 0)
         return 0;
-    wait_for(f, n);
+    wait_for_fetch(f, n);
     bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + KVIK_SHARED_LEAST;
     int64_t taken = worth ? kvik_fetch_take(f, &got) : 0;
     kvik_fetch_free(f);

@@ -361,8 +361,8 @@ static int import_check(const struct exec *x, const kvik_export *in)
 }
 
 /* Packs rows [done, done + n) of a plane for dev_kv_write.  Rows that no later token sees are zeros. */
-static void pack(const kvik_layer_rows *l, const kvik_plane *p, uint32_t done, uint32_t n,
-                 float *out)
+static void pack_rows(const kvik_layer_rows *l, const kvik_plane *p, uint32_t done, uint32_t n,
+                      float *out)
 {
     uint32_t heads = p->dim[0], dim = p->dim[2];
     size_t width = (size_t)heads * dim;
@@ -391,7 +391,7 @@ static int rows_in(struct exec *x, const struct kv_view *v, const struct kv_site
                    const kvik_layer_rows *l, uint32_t done, uint32_t n, float *buffer)
 {
     for (uint32_t i = 0; i < site->n_planes; i++) {
-        pack(l, kvik_layer_plane(l, plane_name(site, i)), done, n, buffer);
+        pack_rows(l, kvik_layer_plane(l, plane_name(site, i)), done, n, buffer);
         TRY(write_rows(x, v, i, n, buffer));
     }
     dev_kv_seal(x->queue, v);

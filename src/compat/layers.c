@@ -123,7 +123,7 @@ struct layers_shape layers_shape(const kvik_layers *all, const struct layer *l, 
     return s;
 }
 
-static int grow(void *at, size_t *have, size_t n, size_t size)
+static int grow_array(void *at, size_t *have, size_t n, size_t size)
 {
     void *p;
     if (n <= *have) return 0;
@@ -263,9 +263,9 @@ static int check_room(const struct layer *l, uint32_t n)
 static int rows_room(kvik_layers *all, const struct layer *l, uint32_t rows)
 {
     size_t heads = (size_t)l->batch * l->heads;
-    TRY(grow(&all->keys, &all->n_keys, heads * rows * l->dim_k, sizeof *all->keys));
-    TRY(grow(&all->values, &all->n_values, heads * rows * l->dim_v, sizeof *all->values));
-    return grow(&all->position, &all->n_position, rows, sizeof *all->position);
+    TRY(grow_array(&all->keys, &all->n_keys, heads * rows * l->dim_k, sizeof *all->keys));
+    TRY(grow_array(&all->values, &all->n_values, heads * rows * l->dim_v, sizeof *all->values));
+    return grow_array(&all->position, &all->n_position, rows, sizeof *all->position);
 }
 
 /* Grows the buffers for the results of this update. */
@@ -275,9 +275,9 @@ static int update_buffers(struct update *p)
     const struct layer *l = p->l;
     size_t step = MIN((size_t)p->n * l->batch, MAX(kv_max_tokens(l->kv), l->batch));
     TRY(rows_room(all, l, p->shape.rows));
-    TRY(grow(&all->packed, &all->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
-             sizeof *all->packed));
-    TRY(grow(&all->scratch, &all->n_scratch, rows_scratch(&l->group), 1));
+    TRY(grow_array(&all->packed, &all->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
+                   sizeof *all->packed));
+    TRY(grow_array(&all->scratch, &all->n_scratch, rows_scratch(&l->group), 1));
     p->out[0] = all->keys;
     p->out[1] = all->values;
     return 0;

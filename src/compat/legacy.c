@@ -56,7 +56,10 @@ static int plane_new(const kvik_legacy *l, const kvik_legacy_layer *y, uint32_t 
     size_t n;
     if (!ck_mul(l->batch, y->heads, &n) || !ck_mul(n, y->tokens, &n) || !ck_mul(n, dim, &n) ||
         !ck_mul(MAX(n, 1), sizeof(float), &n))
-        return ERR(LIMIT, "a layer of %u rows of %u tokens is too large", l->batch, y->tokens);
+        return ERR(
+            LIMIT,
+            "a layer of %u rows of %u heads of %u tokens of %u values takes more than %zu bytes",
+            l->batch, y->heads, y->tokens, dim, (size_t)SIZE_MAX);
     *out = mem_alloc(n);
     return *out ? 0 : ERR_NOMEM;
 }

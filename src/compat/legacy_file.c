@@ -104,7 +104,9 @@ static int find_plane(const struct safetensors *s, const char *what, const kvik_
     if (t->dtype != DT_F32 || t->n_dims != 4)
         return bad(what, name, "keys and values must be F32 of four dimensions");
     for (uint32_t d = 0; d < 4; d++)
-        if (t->dim[d] > UINT32_MAX) return bad(what, name, "a dimension is too large");
+        if (t->dim[d] > UINT32_MAX)
+            return ERR(FORMAT, "%s: %s: dimension %u is %llu, the limit is %u", what, name, d,
+                       (unsigned long long)t->dim[d], UINT32_MAX);
     if (!t->dim[0] || (l->batch && t->dim[0] != l->batch))
         return bad(what, name, "the tensors have batches of different sizes");
     *out = t;

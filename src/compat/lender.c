@@ -86,8 +86,8 @@ static int check_seen(const struct lender *l, const kvik_seen *seen)
 }
 
 /* Copies what the tokens see into rows without padding. */
-static int pack(struct lender *l, const struct kv_shape *s, const kvik_seen *seen,
-                struct exec_given *given)
+static int pack_seen(struct lender *l, const struct kv_shape *s, const kvik_seen *seen,
+                     struct exec_given *given)
 {
     size_t k = (size_t)s[0].heads * s[0].dim, v = (size_t)s[1].heads * s[1].dim, cells, bytes;
     if (!ck_mul(l->b->rows, seen->columns, &cells) ||
@@ -144,8 +144,8 @@ static int new_rows(struct lender *l, const struct kv_shape *s)
     return 0;
 }
 
-static int give(void *ctx, uint32_t layer, const struct kv_shape *s, const float *k, const float *v,
-                struct exec_given *given)
+static int give_rows(void *ctx, uint32_t layer, const struct kv_shape *s, const float *k,
+                     const float *v, struct exec_given *given)
 {
     struct lender *l = ctx;
     struct exec *x = l->b->c->x;
@@ -168,7 +168,7 @@ static int give(void *ctx, uint32_t layer, const struct kv_shape *s, const float
     x->telling = false;
     if (e < 0) return ERR(CANCELLED, "on_layer failed in layer %u", layer);
     TRY(check_seen(l, &seen));
-    return pack(l, s, &seen, given);
+    return pack_seen(l, s, &seen, given);
 }
 
 /* Frequencies that depend on the length of the text go by the last position of each feed, as in Transformers. */
@@ -197,6 +197,6 @@ int lender_open(struct lender *l, const struct kvik_batch *b, const kvik_inputs 
     for (uint32_t i = 0; i < b->rows; i++)
         for (uint32_t j = 0; j < in->n; j++)
             if (real[(size_t)i * in->n + j]) l->column[t++] = in->past + j;
-    l->to = (struct exec_lender){.give = give, .ctx = l, .column = l->column};
+    l->to = (struct exec_lender){.give = give_rows, .ctx = l, .column = l->column};
     return 0;
 }

@@ -23,7 +23,8 @@ int padded_room(struct kvik_batch *b, uint32_t columns)
     if (columns <= b->cap) return 0;
     uint32_t cap = MAX(MAX(64, columns), b->cap > UINT32_MAX / 2 ? UINT32_MAX : 2 * b->cap);
     if (!ck_mul(cap, b->rows, &bytes))
-        return ERR(LIMIT, "a batch of %u columns is too large", columns);
+        return ERR(LIMIT, "a batch of %u rows of %u columns takes more than %zu bytes", b->rows,
+                   cap, (size_t)SIZE_MAX);
     uint8_t *mask = mem_alloc(bytes);
     if (!mask) return ERR_NOMEM;
     for (uint32_t i = 0; b->mask && i < b->rows; i++)

@@ -62,7 +62,7 @@ static int scratch(struct kvik_batch *b, const kvik_inputs *in, struct padded_sc
     return 0;
 }
 
-/* Columns before those of a forward. */
+/* Returns the number of columns before those of a forward. */
 static uint32_t past_of(const struct kvik_batch *b, const kvik_inputs *in)
 {
     return in->on_layer ? in->past : b->length;

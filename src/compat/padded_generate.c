@@ -14,7 +14,7 @@
 #include <assert.h>
 #include <string.h>
 
-struct call {
+struct padded_call {
     struct kvik_batch *b;
     const kvik_inputs *in;
     bool append;
@@ -107,7 +107,7 @@ static int check_batch(const struct kvik_batch *b, const kvik_inputs *in, const 
 }
 
 /* Fills the mask over all columns.  If ids are appended, cached columns keep their mask. */
-static int masks(struct call *c)
+static int masks(struct padded_call *c)
 {
     const struct kvik_batch *b = c->b;
     const kvik_inputs *in = c->in;
@@ -130,7 +130,7 @@ static int masks(struct call *c)
 }
 
 /* Gives row i the whole text: its mode of decoding cannot append, or it has no tokens yet. */
-static int give_whole(struct call *c, uint32_t i, int32_t *ids)
+static int give_whole(struct padded_call *c, uint32_t i, int32_t *ids)
 {
     const struct kvik_batch *b = c->b;
     const uint8_t *mask = c->mask + (size_t)i * c->columns;
@@ -152,7 +152,7 @@ static int give_whole(struct call *c, uint32_t i, int32_t *ids)
     return 0;
 }
 
-static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *hooks)
+static int prompts(struct padded_call *c, const kvik_generation *g, const kvik_hooks *hooks)
 {
     struct kvik_batch *b = c->b;
     const kvik_inputs *in = c->in;
@@ -173,7 +173,7 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
 }
 
 /* Checks the ids of a batch for a decoder: its sequences must have the rows of the encoder. */
-static int decoders(struct call *c, const kvik_generation *g)
+static int decoders(struct padded_call *c, const kvik_generation *g)
 {
     const struct exec *x = c->b->c->x;
     int32_t own = x->m->encoder.start;
@@ -196,7 +196,7 @@ static int decoders(struct call *c, const kvik_generation *g)
     return 0;
 }
 
-static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks *hooks)
+static int call_begin(struct padded_call *c, const kvik_generation *g, const kvik_hooks *hooks)
 {
     struct kvik_batch *b = c->b;
     c->columns = c->in->n + (c->append ? b->length : 0);
@@ -209,7 +209,7 @@ static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks
     return b->c->x->encode ? decoders(c, g) : 0;
 }
 
-static void call_end(struct call *c)
+static void call_end(struct padded_call *c)
 {
     mem_free(c->prompt);
     mem_free(c->mask);
@@ -217,7 +217,7 @@ static void call_end(struct call *c)
 }
 
 /* Cuts each row of the result to begin with the ids of this call.  The batch keeps the sequences. */
-static void results(const struct call *c, kvik_result *r)
+static void results(const struct padded_call *c, kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
         kvik_row *row = r->row[i];
@@ -242,7 +242,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
                                  const kvik_hooks *hooks, kvik_result **out)
 {
     kvik_inputs inputs = {0}, *in = &inputs;
-    struct call c = {.b = b, .in = in};
+    struct padded_call c = {.b = b, .in = in};
     kvik_generation full, asked;
     kvik_hooks room;
     kvik_result *r = NULL;

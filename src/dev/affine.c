@@ -22,12 +22,12 @@ size_t affine_bytes(const struct kv_affine *f, const struct kv_shape *s, uint32_
 }
 
 /* Some values of a row whose bits lie at one place of neighbouring bytes. */
-struct run {
+struct code_run {
     uint32_t byte, shift, n;
 };
 
 /* Returns the run of `bits`-bit codes that begins with value d of a row and has at most n values. */
-static struct run run_at(uint32_t bits, uint32_t dim, uint32_t d, uint32_t n)
+static struct code_run run_at(uint32_t bits, uint32_t dim, uint32_t d, uint32_t n)
 {
     uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk, w = 16, place = i / 16;
     if (dim - c * chunk <
@@ -36,7 +36,7 @@ static struct run run_at(uint32_t bits, uint32_t dim, uint32_t d, uint32_t n)
         place = i / w;
     }
     i -= place * w;
-    return (struct run){c * 16 + i, place * bits, MIN(n, w - i)};
+    return (struct code_run){c * 16 + i, place * bits, MIN(n, w - i)};
 }
 
 /* Writes bits `low` and up of each of n codes into a row of `bits`-bit codes whose bytes are `step` apart. */
@@ -44,7 +44,7 @@ static void put_run(unsigned char *row, size_t step, uint32_t bits, uint32_t dim
                     uint32_t n, const uint8_t *q, uint32_t low)
 {
     uint32_t mask = (1u << bits) - 1;
-    for (struct run r; n; d += r.n, q += r.n, n -= r.n) {
+    for (struct code_run r; n; d += r.n, q += r.n, n -= r.n) {
         r = run_at(bits, dim, d, n);
         unsigned char *to = row + r.byte * step;
         for (uint32_t k = 0; k < r.n; k++)
@@ -57,7 +57,7 @@ static void get_run(const unsigned char *row, size_t step, uint32_t bits, uint32
                     uint32_t n, uint8_t *q, uint32_t low)
 {
     uint32_t mask = (1u << bits) - 1;
-    for (struct run r; n; d += r.n, q += r.n, n -= r.n) {
+    for (struct code_run r; n; d += r.n, q += r.n, n -= r.n) {
         r = run_at(bits, dim, d, n);
         const unsigned char *from = row + r.byte * step;
         for (uint32_t k = 0; k < r.n; k++)

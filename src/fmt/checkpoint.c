@@ -27,7 +27,7 @@ struct checkpoint {
     void *memory;             /* owned: else the memory that the adopted tensors lie in */
 };
 
-/* dir/name; mem_free. */
+/* Returns the path dir/name, which the caller frees (mem_free). */
 static char *join_path(const char *dir, const char *name)
 {
     struct buf b;
@@ -81,7 +81,8 @@ static int index_tensors(struct checkpoint *c)
 {
     for (uint32_t i = 0; i < c->n_tensors; i++)
         if (!ck_add(c->bytes, c->tensor[i].bytes, &c->bytes))
-            return ERR(FORMAT, "%s: the sizes of all tensors overflow", c->path);
+            return ERR(FORMAT, "%s: the sizes of all %u tensors overflow %zu bytes", c->path,
+                       c->n_tensors, (size_t)SIZE_MAX);
     TRY(names_build(&c->by_name, c->tensor, c->n_tensors, sizeof *c->tensor));
     const char *twice = names_twice(&c->by_name);
     if (twice) return ERR(FORMAT, "%s: tensor \"%.200s\" occurs twice", c->path, twice);

@@ -26,7 +26,7 @@ const struct tensor *safetensors_find(const struct safetensors *s, const char *n
 struct safetensors_note {
     const char *key, *value;
 };
-/* A text of the file's metadata, or NULL. */
+/* Returns a text of the file's metadata, or NULL. */
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 /* Writes a file whole or not at all; names unique. */
 int safetensors_write(const char *path, const struct tensor *t, uint32_t n);
@@ -70,7 +70,7 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *out);
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out);
 /* Sets *s to bytes in the mapping, which end with no NUL. */
 int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *n);
-/* The i-th item of a string array in O(1) (offsets are indexed at open). */
+/* Finds the i-th item of a string array in O(1) (offsets are indexed at open). */
 int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
                    size_t *n);
 double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or bool array item */
@@ -110,9 +110,9 @@ uint32_t checkpoint_n_files(const struct checkpoint *c); /* an adopted entry is 
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);
-/* The file, or the first of its parts; NULL for a directory.  Only the metadata are those of the whole model. */
+/* Returns the file, or the first of its parts; NULL for a directory.  Only the metadata are those of the whole model. */
 const struct gguf *checkpoint_gguf(const struct checkpoint *c);
-/* Directory: config.json (NULL if absent; an object; Python's Infinity reads as the largest double,
+/* Returns the configuration.  Of a directory: config.json (NULL if absent; an object; Python's Infinity reads as the largest double,
  * NaN as the text "NaN").  GGUF: the scalar and small-array metadata as one flat
  * object {"general.architecture": "llama", "llama.block_count": 30, ...}; tokenizer arrays left out. */
 const json_t *checkpoint_config(const struct checkpoint *c);

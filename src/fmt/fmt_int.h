@@ -23,7 +23,7 @@ int rd_count(struct rd *r, const char *field, size_t least, uint64_t *out);
 /* Reads a 64-bit length and that many bytes; *s points into the file and ends with no NUL. */
 int rd_str(struct rd *r, const char *field, const char **s, size_t *n);
 
-/* Little-endian scalars at any address. */
+/* Read little-endian numbers at any address. */
 uint32_t le_u32(const void *p);
 uint64_t le_u64(const void *p);
 
@@ -62,7 +62,7 @@ struct shards {
 int shards_parse(const char *text, size_t n, const char *what, struct shards *out);
 void shards_done(struct shards *s);
 
-/* config.json as Python writes it: NaN, Infinity and -Infinity are allowed (read as the text "NaN"
+/* Parses config.json as Python writes it: NaN, Infinity and -Infinity are allowed (read as the text "NaN"
  * and the largest double).  The result is an object. */
 int config_parse(const char *text, size_t n, const char *what, json_t **out);
 
@@ -74,7 +74,7 @@ struct gguf_parts {
 int gguf_parts_open(const char *path, struct gguf_parts *out);
 void gguf_parts_close(struct gguf_parts *x);
 
-/* ERR_IO if the file under the mapping has shrunk since it was opened. */
+/* Returns ERR_IO if the file under the mapping has shrunk since it was opened. */
 int safetensors_recheck(const struct safetensors *s);
 int gguf_recheck(const struct gguf *g);
 struct map;

@@ -139,7 +139,7 @@ static int take_values(struct gguf *g, struct rd *r, uint64_t n)
     return 0;
 }
 
-/* The specification and both other readers want u32 here.  The value is a divisor, so it is checked. */
+/* Reads the alignment of the data.  The specification and both other readers want u32 here.  The value is a divisor, so it is checked. */
 static int alignment(const struct gguf *g, uint32_t *out)
 {
     const struct gguf_value *v = gguf_get(g, "general.alignment");
@@ -186,7 +186,7 @@ static int take_dtype(struct rd *r, struct tensor *t)
     return 0;
 }
 
-/* One tensor info; *offset is relative to the data section. */
+/* Reads the description of one tensor; *offset is relative to the data section. */
 static int take_tensor(struct rd *r, struct tensor *t, uint64_t *offset)
 {
     uint64_t dim[FMT_MAX_DIMS];
@@ -207,10 +207,10 @@ static int take_tensor(struct rd *r, struct tensor *t, uint64_t *offset)
     if (!tensor_size(t, &t->bytes))
         return ERR(FORMAT,
                    "%s: tensor \"%.200s\": %s rows of %llu do not fit whole blocks of %u, or the "
-                   "size overflows",
+                   "size overflows %zu bytes",
                    r->what, t->name, dtype_name(t->dtype),
                    (unsigned long long)(t->n_dims ? t->dim[t->n_dims - 1] : 1),
-                   dtype_block(t->dtype));
+                   dtype_block(t->dtype), (size_t)SIZE_MAX);
     return 0;
 }
 
@@ -220,7 +220,9 @@ static int place_tensors(struct gguf *g, const struct rd *r, const uint64_t *off
     uint32_t align;
     size_t start;
     TRY(alignment(g, &align));
-    if (!ck_add(r->pos, align - 1, &start)) return ERR(FORMAT, "%s: header too large", g->what);
+    if (!ck_add(r->pos, align - 1, &start))
+        return ERR(FORMAT, "%s: a header of %zu bytes cannot be aligned to %u", g->what, r->pos,
+                   align);
     start &= ~((size_t)align - 1);
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         struct tensor *t = &g->tensor[i];

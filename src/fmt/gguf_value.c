@@ -20,7 +20,7 @@ static bool is_signed(enum gguf_type t)
     return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64;
 }
 
-/* The bits of the i-th item, sign-extended for signed integers. */
+/* Returns the bits of the i-th item, sign-extended for signed integers. */
 static uint64_t bits_at(enum gguf_type t, const void *data, uint64_t i)
 {
     const uint8_t *p = (const uint8_t *)data + i * size_of[t];

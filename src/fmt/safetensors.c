@@ -81,7 +81,7 @@ static int take_offsets(struct scan *j, uint64_t place[2])
     return scan_char(j, ']');
 }
 
-/* One field of an entry; *seen collects which of the three were there. */
+/* Reads one field of an entry.  *seen collects which of the three fields were there. */
 static int take_field(struct scan *j, const char *what, const char *key, struct tensor *t,
                       uint64_t place[2], unsigned *seen)
 {
@@ -106,7 +106,9 @@ static int place_tensor(const char *what, const struct body *body, const uint64_
                    "bytes: is the download complete?",
                    what, t->name, (unsigned long long)place[0], (unsigned long long)place[1],
                    (unsigned long long)body->size);
-    if (!tensor_size(t, &want)) return bad(what, t->name, "the size of the shape overflows");
+    if (!tensor_size(t, &want))
+        return ERR(FORMAT, "%s: tensor \"%.200s\": the size of the shape overflows %zu bytes", what,
+                   t->name, (size_t)SIZE_MAX);
     if (place[1] - place[0] != want)
         return ERR(FORMAT,
                    "%s: tensor \"%.200s\" wants %zu bytes by its shape, its offsets span %llu",
@@ -131,7 +133,7 @@ static int take_entry(struct scan *j, const char *what, const struct body *body,
     return place_tensor(what, body, place, t);
 }
 
-/* Metadata values are strings, as the format says, or null. */
+/* Reads the metadata, whose values are strings, as the format says, or null. */
 static int take_metadata(struct safetensors *s, struct scan *j)
 {
     const char *key, *value;

@@ -58,7 +58,8 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
         const struct tensor *t = at[i];
         TRY(check_tensor(path, t));
         if (!ck_add(from, t->bytes, &to) || to > INT64_MAX)
-            return ERR(LIMIT, "%s: more data than a file can hold", path);
+            return ERR(LIMIT, "%s: the tensors have more bytes than the %llu that a file can hold",
+                       path, (unsigned long long)INT64_MAX);
         if (json_object_get(o, t->name))
             return ERR(ARG, "%s: tensor \"%.200s\" given twice", path, t->name);
         json_t *entry = entry_json(t, from);
@@ -76,20 +77,20 @@ struct text_sink {
     int error;
 };
 
-static int append(const char *p, size_t n, void *sink)
+static int append_json(const char *p, size_t n, void *sink)
 {
     struct text_sink *s = sink;
     if (s->error == 0) s->error = buf_append(s->text, p, n);
     return s->error;
 }
 
-/* The length field and the padded header text. */
+/* Makes the length field and the padded text of the header. */
 static int header_text(const char *path, const json_t *o, struct buf *out)
 {
     static const char zero[8];
     TRY(buf_append(out, zero, sizeof zero));
     struct text_sink sink = {.text = out};
-    int failed = json_dump_callback(o, append, &sink, JSON_COMPACT);
+    int failed = json_dump_callback(o, append_json, &sink, JSON_COMPACT);
     if (sink.error < 0) return sink.error;
     if (failed) return ERR(NOMEM, "out of memory: header of %s", path);
     while (out->len % 8 != 0)

@@ -69,7 +69,7 @@ static int hex4(struct scan *j, uint32_t *out)
     return 0;
 }
 
-/* After "\u": one code point, which may take two escapes. */
+/* Reads the code point after "\u", which may take two escapes. */
 static int code_point(struct scan *j, uint32_t *out)
 {
     uint32_t u = 0, low = 0;

@@ -14,12 +14,12 @@ struct scan {
     size_t used;      /* a caller that keeps no string may reset it */
     bool nul;         /* strings may hold \u0000 */
 };
-/* ERR_FORMAT if the text is not UTF-8. */
+/* Begins to read a text; ERR_FORMAT if it is not UTF-8. */
 int scan_init(struct scan *j, const char *s, size_t n, const char *what);
 void scan_done(struct scan *j);
 int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the position */
 
-/* The next character that is no white space, not consumed; 0 at the end. */
+/* Returns the next character that is no white space, without consuming it; 0 at the end. */
 char scan_peek(struct scan *j);
 /* Consumes the next character if it is c; else ERR_FORMAT. */
 int scan_char(struct scan *j, char c);
@@ -27,7 +27,7 @@ int scan_char(struct scan *j, char c);
 int scan_string(struct scan *j, const char **out);
 /* Returns the bytes of s, which must be the string or key that was read last. */
 size_t scan_length(const struct scan *j, const char *s);
-/* Digits only, no sign, fraction or exponent, below 2^64. */
+/* Reads a number below 2^64: digits only, without a sign, fraction or exponent. */
 int scan_u64(struct scan *j, uint64_t *out);
 /* Skips a value of any type. */
 int scan_skip(struct scan *j);
@@ -35,5 +35,5 @@ int scan_skip(struct scan *j);
  * '}'.  *first is true before the first call.  scan_item does the same for an array. */
 int scan_key(struct scan *j, bool *first, const char **key);
 int scan_item(struct scan *j, bool *first);
-/* ERR_FORMAT unless only white space is left. */
+/* Returns ERR_FORMAT unless only white space is left. */
 int scan_end(struct scan *j);

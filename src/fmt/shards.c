@@ -121,7 +121,7 @@ void shards_done(struct shards *s)
     *s = (struct shards){0};
 }
 
-/* Length of the string literal at s[0] == '"', its quotes included; n if it never ends. */
+/* Returns the length of the string literal that begins with s[0] == '"', its quotes included; n if it never ends. */
 static size_t literal(const char *s, size_t n)
 {
     size_t i = 1;

@@ -246,8 +246,8 @@ static void choose_running_drawn(struct beam_search *b)
 /* --- Finished sequences. */
 
 /* Records a finished sequence: the text of beam c->beam and, if it is >= 0, c's own token. */
-static void record(const struct beam_search *b, const struct beam_candidate *c,
-                   struct beam_done *out)
+static void record_finished(const struct beam_search *b, const struct beam_candidate *c,
+                            struct beam_done *out)
 {
     uint32_t n = b->n;
     memcpy(out->token, b->ids[0] + c->beam * beam_width(b) + b->n_prompt, n * sizeof *out->token);
@@ -267,7 +267,7 @@ static void finish_candidate(struct beam_search *b, const struct beam_candidate 
     if (!(score > b->done[last].score)) return;
     struct beam_done d = b->done[last];
     if (!d.real) b->n_real++;
-    record(b, c, &d);
+    record_finished(b, c, &d);
     d.score = score;
     d.real = true;
     d.ends = c->ends;
@@ -335,7 +335,7 @@ static void group_add(struct beam_search *b, const struct beam_candidate *c, uin
         b->n_real++;
     }
     struct beam_done *d = &b->done[at];
-    record(b, c, d);
+    record_finished(b, c, d);
     d->score = score;
     d->real = true;
     d->ends = ends;

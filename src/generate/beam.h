@@ -11,7 +11,8 @@
 
 struct beam_rules {
     uint32_t beams, vocab;
-    uint32_t n_eos; /* number of ids that end a text; so many more candidates are ranked */
+    /* number of ids that end a text; the more there are, the more candidates are ranked */
+    uint32_t n_eos;
     uint32_t limit; /* most new tokens; the caller ends candidates that reach it */
     double length_penalty;
     enum kvik_early early;
@@ -53,7 +54,7 @@ bool beam_advance(struct beam_search *b);
 
 /* Returns running beam i, after beam_advance. */
 const struct beam_candidate *beam_running(const struct beam_search *b, uint32_t i);
-/* the prompt, then beam_length() generated tokens */
+/* Returns the tokens of running beam i: the prompt, then beam_length() generated ones. */
 const int32_t *beam_ids(const struct beam_search *b, uint32_t i);
 uint32_t beam_length(const struct beam_search *b); /* tokens generated */
 /* Returns a finished sequence, best first; rank < beams.  Not for groups. */

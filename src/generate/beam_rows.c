@@ -51,8 +51,8 @@ static void keep_best(struct beams *b, struct beam_item *it)
 
 /* Makes a sequence with all tokens of a finished text but the last one.  Its rows have the bits of a text that was
  * decoded alone. */
-static int give(struct beams *b, struct beam_item *it, const struct beam_done *d, bool first,
-                kvik_row *out)
+static int give_sequence(struct beams *b, struct beam_item *it, const struct beam_done *d,
+                         bool first, kvik_row *out)
 {
     struct exec *x = b->r->x;
     uint32_t prompt = rows_before(it->row), have, which = nearest_beam(b, it, d, &have);
@@ -77,7 +77,8 @@ static int give_all(struct beams *b, kvik_result *out)
     for (uint32_t i = 0; i < b->r->n; i++)
         /* row 0 comes last, because it may change the sequence of a beam */
         for (uint32_t k = rows; k-- > 0;)
-            TRY(give(b, &b->item[i], b->item[i].best[k], k == 0, out->row[(size_t)i * rows + k]));
+            TRY(give_sequence(b, &b->item[i], b->item[i].best[k], k == 0,
+                              out->row[(size_t)i * rows + k]));
     return 0;
 }
 

@@ -47,7 +47,7 @@ static void set_bits(json_t *config, const char *name, const char *end, int32_t 
 }
 
 /* Adds one configuration: its name, and the text of its cache_config. */
-static int add(json_t *list, const struct plane_options *r)
+static int add_config(json_t *list, const struct plane_options *r)
 {
     const struct kv_codec_kind *kind = r->plane[0].kind;
     int axis = kv_codec_option_at(kind, "axis");
@@ -89,17 +89,17 @@ static int add_kind(json_t *list, const struct kv_codec_kind *kind)
         TRY(kv_codec_usual(kind->name, &r.plane[p]));
         if (axis >= 0 && advised_axis(kind) >= 0) r.plane[p].value[axis] = advised_axis(kind);
     }
-    if (r.bits < 0) return allowed(&r) ? add(list, &r) : 0;
+    if (r.bits < 0) return allowed(&r) ? add_config(list, &r) : 0;
     for (int32_t keys = MOST_BITS; keys > 0; keys--) {
         int32_t values = keys;
         r.plane[0].value[r.bits] = r.plane[1].value[r.bits] = keys;
         if (!allowed(&r)) continue;
-        TRY(add(list, &r));
+        TRY(add_config(list, &r));
         if (kind->turns) continue;
         do
             r.plane[1].value[r.bits] = --values;
         while (values > 0 && !allowed(&r));
-        if (values > 0) TRY(add(list, &r));
+        if (values > 0) TRY(add_config(list, &r));
     }
     return 0;
 }

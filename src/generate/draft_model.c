@@ -39,7 +39,7 @@ static void drop_seq(const struct assistant *s, kv_seq *seq)
 }
 
 /* Gives a row no more drafts. */
-static void rest(const struct assistant *s, struct helper *h)
+static void rest_row(const struct assistant *s, struct helper *h)
 {
     h->resting = true;
     h->thinking = false;
@@ -56,12 +56,12 @@ static int settle_sure(struct assistant *s, struct helper *h, const struct draft
     if (!h->sure) { /* an earlier call may have cached the beginning */
         int e = kv_new(kv, &s->salt, &h->sure);
         if (e == ERR_FULL || e == ERR_LIMIT) {
-            rest(s, h);
+            rest_row(s, h);
             return 0;
         }
         if (e >= 0 && s->a->x->encode && w->source) e = exec_encode(s->a->x, h->sure, w->source);
         if (e == ERR_FULL || e == ERR_LIMIT || exec_unheard(s->a->x, h->sure)) {
-            rest(s, h);
+            rest_row(s, h);
             return 0;
         }
         if (e < 0) return e;
@@ -87,7 +87,7 @@ static int read(struct assistant *s, const struct draft_row *row, uint32_t n)
     int e = exec_feed(s->a->x, s->feed, n, 0, s->logits, NULL, NULL);
     if (e != ERR_FULL && e != ERR_LIMIT) return e;
     for (uint32_t k = 0; k < n; k++) {
-        rest(s, &s->helper[row[s->asked[k]].row]);
+        rest_row(s, &s->helper[row[s->asked[k]].row]);
     }
     return 0;
 }
@@ -220,7 +220,7 @@ static int buffers(struct assistant *s)
     return all ? gen_chain_new(s->g, s->vocab, s->tok, &s->chain) : ERR_NOMEM;
 }
 
-static int agree(const struct run *r, const struct exec *x)
+static int check_assistant(const struct run *r, const struct exec *x)
 {
     if (x == r->x)
         return ERR(ARG, "assistant_model is the cache that generates; open another one for it");
@@ -240,7 +240,7 @@ static int agree(const struct run *r, const struct exec *x)
 int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafter *out)
 {
     uint32_t tokens = r->g->num_assistant_tokens;
-    TRY(agree(r, a->x));
+    TRY(check_assistant(r, a->x));
     struct assistant *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     *s = (struct assistant){

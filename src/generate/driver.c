@@ -97,7 +97,7 @@ static int check_others(const struct driver *d, const struct gen_call *call, con
 }
 
 /* Makes room for a step of all runs and the new one: for jobs, and for rows of logits. */
-static int reserve(struct driver *d, const struct run *r)
+static int reserve_step(struct driver *d, const struct run *r)
 {
     size_t rows = MAX(r->lanes, r->draft_rows), bytes;
     bool shared = rows > 1;
@@ -165,7 +165,7 @@ static int begin_rows(struct run *r, const struct gen_call *call)
     TRY(run_begin(r, call->prompt));
     if (r->mode->begin) TRY(r->mode->begin(r));
     r->computed = r->x->computed - computed;
-    return reserve(r->driver, r);
+    return reserve_step(r->driver, r);
 }
 
 int run_start(struct driver *d, const struct gen_call *call, struct run **out)
@@ -253,7 +253,7 @@ static bool waits(const struct run *r)
 }
 
 /* Calls the run's callbacks that can cancel a step.  Returns false if one of them does. */
-static bool hear(void *ctx, uint64_t done, uint64_t total)
+static bool ask_callbacks(void *ctx, uint64_t done, uint64_t total)
 {
     struct run *r = ctx;
     gen_notice_encoded(r->x, r->hooks, &r->told_rung);
@@ -271,7 +271,7 @@ static void told(struct run *r)
         release(r, true);
         return;
     }
-    e = exec_tell(r->x, hear, r, r->job.done, r->job.total);
+    e = exec_tell(r->x, ask_callbacks, r, r->job.done, r->job.total);
     if (e < 0) fail_run(r, e);
 }
 

@@ -6,7 +6,7 @@
 
 /* --- options.c and settings.c: the table of options, and applying options.  They also have the public functions
  * kvik_option_at, kvik_option_nearest, kvik_generation_init and kvik_generation_set. */
-/* the defaults of the table of options; the struct then owns nothing */
+/* Sets the defaults of the table of options.  The struct then owns nothing. */
 void gen_defaults(kvik_generation *g);
 /* Applies an object of option names, all or nothing.  strict: an unknown key is an error that suggests the nearest
  * one.  Not strict (a model's generation_config.json): unknown keys and nulls are ignored; bad values are still

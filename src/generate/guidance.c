@@ -26,8 +26,8 @@ static const int32_t *negative(const struct run *r, const struct row *w, uint32_
     return given ? r->g->negative_prompt_ids : &w->ids[w->n_prompt - 1];
 }
 
-/* Returns the row of the run for number i of r->width. */
-static const struct row *row_of(const struct run *r, uint32_t i)
+/* Returns the row of the run to which negative text i belongs.  With beams several negative texts belong to one row. */
+static const struct row *row_of_negative(const struct run *r, uint32_t i)
 {
     return &r->row[i / (r->width / r->n)];
 }
@@ -56,7 +56,7 @@ int guide_begin(struct run *r)
     g->uncond = mem_array(r->x->m->vocab, sizeof *g->uncond);
     if (!g->row || !g->order || !g->uncond) return ERR_NOMEM;
     for (uint32_t i = 0; i < r->width; i++) {
-        const struct row *w = row_of(r, i);
+        const struct row *w = row_of_negative(r, i);
         uint32_t n;
         (void)negative(r, w, &n);
         if ((uint64_t)n + w->limit - 1 > r->x->max_len)

@@ -90,17 +90,17 @@ void cache_leave(kvik_cache **used); /* *used NULL: nothing */
     TRY(cache_enter(c, &in_use))
 /* Runs the close of an object that belongs to the cache: now, or when the call of another thread returns. */
 void cache_close_late(kvik_cache *c, struct late_close *close);
-/* The first check of every public call with a model that can fail.  ERR_ARG for NULL and a closed model, ERR_BUSY
+/* Makes the first check of every public call with a model that can fail.  ERR_ARG for NULL and a closed model, ERR_BUSY
  * in a forked process. */
 int model_check(const kvik_model *m);
-/* ERR_ARG for a tokenizer that is NULL or closed. */
+/* Returns ERR_ARG for a tokenizer that is NULL or closed. */
 int tokenizer_check(const kvik_tokenizer *t);
 /* Returns e.  If the budget is exhausted, adds to the error sentence what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 /* Returns e.  Replaces the store's sentence about an open step, which a program can only meet in callbacks of
  * drafts. */
 int cache_step(int e);
-/* The first check of every public call that changes sequences.  ERR_BUSY if one of s[n] belongs to a request that
+/* Makes the first check of every public call that changes sequences.  ERR_BUSY if one of s[n] belongs to a request that
  * has not ended.  Handles of dropped sequences pass. */
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n);
 /* Returns how many of `have` rows a crop to `len` keeps: the first len, or all if there are no more; for a

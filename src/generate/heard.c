@@ -55,8 +55,8 @@ static int start_of(const struct exec *x, const kvik_generation *g, int32_t *out
 
 /* Sets the decoder's tokens.  If the model reads text, its start token comes first.  If it reads features, the
  * prompt is complete. */
-static int take_text(const struct exec *x, const kvik_generation *g, const kvik_prompt *p,
-                     struct gen_source *s)
+static int take_prompt_text(const struct exec *x, const kvik_generation *g, const kvik_prompt *p,
+                            struct gen_source *s)
 {
     int32_t start = -1;
     bool appends = p->ids && (p->append || (p->seq && kv_len(x->kv, p->seq)));
@@ -111,7 +111,7 @@ static int source_begin(const struct exec *x, const kvik_generation *g, const kv
         TRY(take_input(x, p->source, i, s));
     else if (!p->seq || !kv_cross(x->kv, p->seq))
         return ERR(ARG, "row %u: the encoder has no input; give kvik_prompt.source", i);
-    return take_text(x, g, p, s);
+    return take_prompt_text(x, g, p, s);
 }
 
 int source_alone(const struct exec *x, const kvik_source *in, struct gen_source **out)

@@ -94,7 +94,7 @@ int run_rows_fed(struct run *r)
 
 /* Appends the text of a token to the row; id -1: the rest of its text.  *stopped: the token completes a stop
  * string. */
-static int add_text(struct run *r, struct row *w, int32_t id, bool *stopped)
+static int add_token_text(struct run *r, struct row *w, int32_t id, bool *stopped)
 {
     size_t end;
     bool whole = r->g->include_stop_str_in_output;
@@ -129,7 +129,7 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *canc
 {
     struct row *w = &r->row[i];
     if (w->stream) {
-        TRY(add_text(r, w, id, stopped));
+        TRY(add_token_text(r, w, id, stopped));
         TRY(next_piece(r, w, id < 0));
     }
     const kvik_hooks *h = r->hooks;
@@ -151,7 +151,7 @@ int run_replay(struct run *r, struct row *w)
     bool stopped = false;
     if (!w->stream) return 0;
     for (uint32_t t = w->n_prompt; t < w->n && !stopped; t++)
-        TRY(add_text(r, w, w->ids[t], &stopped));
+        TRY(add_token_text(r, w, w->ids[t], &stopped));
     if (stopped)
         return ERR(ARG, "the new tokens have a stop string: the text is complete, leave it out");
     return next_piece(r, w, false);

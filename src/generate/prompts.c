@@ -34,7 +34,7 @@ static int encode_prompt(const kvik_cache *c, const char *text, bool special, co
 }
 
 /* Returns a copy of n elements.  NULL if `from` is NULL, or after an error, which *e keeps. */
-static void *own(const void *from, size_t n, size_t size, int *e)
+static void *own_copy(const void *from, size_t n, size_t size, int *e)
 {
     if (!from || *e < 0) return NULL;
     void *to = mem_array(MAX(n, 1), MAX(size, 1));
@@ -48,9 +48,9 @@ static int copy_prompt(const kvik_cache *c, kvik_prompt *p)
 {
     size_t masked = p->embeds ? p->n_embeds : p->ids ? p->n : 0;
     int e = 0;
-    p->attention_mask = own(p->attention_mask, masked, sizeof *p->attention_mask, &e);
-    p->ids = own(p->ids, p->n, sizeof *p->ids, &e);
-    p->embeds = own(p->embeds, p->n_embeds, c->model->m->hidden * sizeof *p->embeds, &e);
+    p->attention_mask = own_copy(p->attention_mask, masked, sizeof *p->attention_mask, &e);
+    p->ids = own_copy(p->ids, p->n, sizeof *p->ids, &e);
+    p->embeds = own_copy(p->embeds, p->n_embeds, c->model->m->hidden * sizeof *p->embeds, &e);
     return e;
 }
 
@@ -58,10 +58,10 @@ static int copy_source(const kvik_cache *c, kvik_source *p)
 {
     size_t masked = p->ids ? p->n : 0;
     int e = 0;
-    p->attention_mask = own(p->attention_mask, masked, sizeof *p->attention_mask, &e);
-    p->ids = own(p->ids, p->n, sizeof *p->ids, &e);
+    p->attention_mask = own_copy(p->attention_mask, masked, sizeof *p->attention_mask, &e);
+    p->ids = own_copy(p->ids, p->n, sizeof *p->ids, &e);
     p->features =
-        own(p->features, p->n_frames, c->model->m->encoder.bins * sizeof *p->features, &e);
+        own_copy(p->features, p->n_frames, c->model->m->encoder.bins * sizeof *p->features, &e);
     return e;
 }
 

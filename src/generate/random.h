@@ -3,5 +3,5 @@
 #pragma once
 #include <stdint.h>
 
-/* Uniform in [0, 1) with 53 bits. */
+/* Returns a number that is uniform in [0, 1), with 53 bits. */
 double random_uniform(uint64_t seed, uint32_t row, uint32_t step, uint32_t beam, uint32_t token);

@@ -126,7 +126,8 @@ static void note_said(struct run *r, const struct row *w)
     if (at < w->n) sync_said(r->x, w->seq, w->ids[at]);
 }
 
-/* Tells texts that have as many tokens as were asked for from texts that the context or max_cache_len has cut. */
+/* Corrects the reason why a text ended at its length, if the context or max_cache_len allowed no more tokens than it
+ * has, although more were asked for. */
 static void note_cut(const struct run *r, const struct row *w, kvik_row *o)
 {
     if (o->finish == KVIK_FINISH_LENGTH && w->cut && o->n - o->n_prompt >= w->limit)

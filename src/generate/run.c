@@ -215,7 +215,7 @@ static int match(struct run *r, struct row *w)
         w->miss = "the prompt is embeddings, and the prefix index knows only ids";
         return 0;
     }
-    /* new tokens (n_new) are other turns than the prompt */
+    /* the tokens of n_new are turns of their own, so where rows depend on turns only the tokens before them can match */
     uint32_t n = kv_by_turns(r->x->kv) ? w->n_prompt : w->n;
     TRY(exec_match(r->x, w->seq, w->ids, n, w->pad, &w->have));
     w->reused = w->have;

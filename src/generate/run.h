@@ -198,7 +198,7 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
 /* Applies all processors to a row of scores.  uncond: logits after its negative text, or NULL. */
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores);
 
-/* The same up to the caller's processor, which is not called. */
+/* Applies the processors before the caller's, which is not called. */
 void run_process_before(struct run *r, const struct gen_row *row, const float *uncond,
                         float *scores);
 

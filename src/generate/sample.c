@@ -90,5 +90,5 @@ int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint
         last = (int32_t)i;
         if (sum > target) return last;
     }
-    return last; /* rounding: no sum is beyond the target */
+    return last; /* because of rounding no sum was above the target */
 }

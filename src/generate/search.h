@@ -8,7 +8,7 @@ struct gen_search {
     size_t n, m;                /* their lengths */
     /* index at which the word is split, and the distance to move after the right part was found */
     size_t cut, period;
-    bool periodic; /* the period is one of the whole word */
+    bool periodic; /* the whole word has this period, not only its right part */
     /* at: the next window; known: how many of its first tokens are known to equal the word's */
     size_t at, known;
 };

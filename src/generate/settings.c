@@ -156,7 +156,7 @@ static int refuse_value(const char *what, const char *key, const char *want, con
                show_value(v, s), want);
 }
 
-static int take_text(struct generation_change *c, const char *value, size_t offset)
+static int take_string(struct generation_change *c, const char *value, size_t offset)
 {
     char *copy = mem_strdup(value);
     if (!copy) return ERR_NOMEM;
@@ -175,7 +175,7 @@ static int take_choice(struct generation_change *c, const kvik_option *o, const 
     snprintf(list, sizeof list, "%s", o->choices);
     near_begin(&near, s);
     for (char *w = strtok_r(list, "|", &save); w; w = strtok_r(NULL, "|", &save)) {
-        if (!strcmp(w, s)) return take_text(c, s, offset);
+        if (!strcmp(w, s)) return take_string(c, s, offset);
         near_try(&near, w);
     }
     show_value(v, shown);
@@ -192,7 +192,7 @@ static int take_cache(struct generation_change *c, const kvik_option *o, const j
     char shown[SHOWN];
     struct near near;
     if (!s) return settings_bad(c, o, v, "a name");
-    if (preset_find(s)) return take_text(c, s, offset);
+    if (preset_find(s)) return take_string(c, s, offset);
     near_begin(&near, s);
     for (uint32_t i = 0; preset_at(i); i++)
         near_try(&near, preset_at(i)->name);

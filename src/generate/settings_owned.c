@@ -35,7 +35,7 @@ static void **pointer(kvik_generation *g, const struct owned *o)
     return (void **)((char *)g + o->at);
 }
 
-static uint32_t *count(kvik_generation *g, const struct owned *o)
+static uint32_t *count_of(kvik_generation *g, const struct owned *o)
 {
     return o->count == NONE ? NULL : (uint32_t *)((char *)g + o->count);
 }
@@ -57,7 +57,7 @@ static void strings_drop(char **s, uint32_t n)
 static void drop_value(kvik_generation *g, const struct owned *o)
 {
     void *p = *pointer(g, o);
-    uint32_t *n = count(g, o);
+    uint32_t *n = count_of(g, o);
     if (o->shape == STRINGS)
         strings_drop(p, *n);
     else if (o->shape == BIASES)
@@ -104,7 +104,7 @@ int gen_copy(const kvik_generation *from, kvik_generation *to)
         *pointer(to, &owned[i]) = NULL;
     for (size_t i = 0; i < countof(owned); i++) {
         void *p = *pointer(&source, &owned[i]);
-        const uint32_t *n = count(&source, &owned[i]);
+        const uint32_t *n = count_of(&source, &owned[i]);
         if (!p || (*pointer(to, &owned[i]) = copy_value(p, &owned[i], n ? *n : 0))) continue;
         gen_done(to);
         return ERR_NOMEM;
@@ -127,7 +127,7 @@ void settings_replace(struct generation_change *c, size_t offset, void *value, u
         if (o->at != offset) continue;
         if (*pointer(&c->to, o) != *pointer(&from, o)) drop_value(&c->to, o);
         *pointer(&c->to, o) = value;
-        if (o->count != NONE) *count(&c->to, o) = n;
+        if (o->count != NONE) *count_of(&c->to, o) = n;
     }
 }
 

@@ -63,8 +63,7 @@ static int follow_leader(struct run *r, struct row *w)
     return 0;
 }
 
-/* Returns how many tokens row j shares with that follower which shares the fewest of those still waiting;
- * UINT32_MAX: no row follows j. */
+/* Returns the least number of tokens that a row which waits for row j shares with it; UINT32_MAX: no row waits for j. */
 static uint32_t parting(const struct run *r, uint32_t j)
 {
     uint32_t at = UINT32_MAX;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct pattern {
+struct stop_pattern {
     char *text;     /* owned */
     uint32_t *back; /* [n], owned: longest proper prefix of text[0..i] that is its suffix */
     uint32_t n, at;
@@ -14,10 +14,10 @@ struct pattern {
 struct gen_stop {
     size_t seen; /* bytes so far */
     uint32_t n;
-    struct pattern pattern[];
+    struct stop_pattern pattern[];
 };
 
-static int pattern_init(struct pattern *p, const char *s)
+static int pattern_init(struct stop_pattern *p, const char *s)
 {
     size_t n = strlen(s);
     if (!n) return ERR(ARG, "stop_strings has an empty text, which would end every text at once");
@@ -36,7 +36,7 @@ static int pattern_init(struct pattern *p, const char *s)
     return 0;
 }
 
-static bool pattern_step(struct pattern *p, char c)
+static bool pattern_step(struct stop_pattern *p, char c)
 {
     while (p->at && (p->at == p->n || p->text[p->at] != c))
         p->at = p->back[p->at - 1];

@@ -36,7 +36,7 @@ uint32_t sync_common(const int32_t *a, const int32_t *b, uint32_t n)
 
 /* Returns how many tokens agree.  A row without a token agrees with any id, because only the caller knows its
  * contents. */
-static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
+static uint32_t count_agreeing(const int32_t *known, const int32_t *id, uint32_t n)
 {
     uint32_t i = 0;
     while (i < n && (known[i] == id[i] || known[i] < 0))
@@ -223,7 +223,7 @@ static int keep_rows(struct exec *x, struct sync *s, uint32_t rows, uint32_t *ha
 }
 
 /* Fills in how many of n tokens are kept, and computed, if the sequence keeps `have` of its rows. */
-static void count(const struct sync *s, uint32_t n, uint32_t same, uint32_t have)
+static void count_tokens(const struct sync *s, uint32_t n, uint32_t same, uint32_t have)
 {
     kvik_sync *r = s->report;
     uint32_t offset = (uint32_t)r->offset;
@@ -244,7 +244,7 @@ static int choose_kept(struct exec *x, struct sync *s, const struct sync_ids *id
     s->regime = *have && offset + ids->n > *have &&
                 /* the difference may be negative, which is fine modulo 2^32 */
                 regime_changes(x, s->seq, offset + ids->n - s->len);
-    count(s, ids->n, same, *have);
+    count_tokens(s, ids->n, same, *have);
     if (!r->recomputed) return 0;
     if (padding)
         r->reason = words("the number of masked columns before the prompt has changed");
@@ -254,11 +254,12 @@ static int choose_kept(struct exec *x, struct sync *s, const struct sync_ids *id
 }
 
 /* Finds where the ids differ from the cached tokens.  Returns how many rows agree. */
-static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync_ids *ids,
-                        struct sync *s)
+static uint32_t compare_ids(struct exec *x, const struct tok *tok, const struct sync_ids *ids,
+                            struct sync *s)
 {
     const int32_t *known = kv_tokens(x->kv, s->seq);
-    uint32_t len = s->len, same = ids->append ? 0 : agree(known, ids->id, MIN(len, ids->n));
+    uint32_t len = s->len,
+             same = ids->append ? 0 : count_agreeing(known, ids->id, MIN(len, ids->n));
     uint32_t offset = ids->append ? len : ids->n ? crop_offset(x, s, ids, same) : 0;
     s->report->offset = offset;
     s->report->divergence = -1;
@@ -299,14 +300,14 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     if (!kv_tokens(x->kv, seq)) return ERR(STALE, "the sequence was dropped");
     if (!(s.report = mem_alloc(sizeof *s.report))) return ERR_NOMEM;
     s.report->size = sizeof *s.report;
-    uint32_t same = compare(x, tok, ids, &s);
+    uint32_t same = compare_ids(x, tok, ids, &s);
     int e = kv_mark(x->kv, seq, &s.mark);
     if (e >= 0) e = choose_kept(x, &s, ids, same, &have);
     uint64_t until = (uint64_t)s.report->offset + ids->n + ids->more;
     if (e >= 0)
         e = keep_rows(x, &s, (uint32_t)s.report->offset + same, &have,
                       (uint32_t)MIN(until, (uint64_t)x->max_len));
-    if (e >= 0) count(&s, ids->n, same, have);
+    if (e >= 0) count_tokens(&s, ids->n, same, have);
     if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
         kv_rollback(x->kv, &s.mark);

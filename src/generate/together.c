@@ -14,7 +14,7 @@ struct together {
     uint32_t rows, room; /* rows: added; room: rows that the arrays have room for */
     uint32_t scored;     /* rows that `scores` has room for */
     bool now;            /* a step has begun */
-    bool processed;      /* in this step */
+    bool processed;      /* the processor has run in this step */
     const int32_t **ids; /* [room] borrowed */
     uint32_t *row;       /* [room], as the arrays below */
     size_t *n;
@@ -22,7 +22,7 @@ struct together {
     float *scores; /* [scored][vocab], or NULL */
 };
 
-static void forget(struct together *t)
+static void forget_rows(struct together *t)
 {
     void *own[] = {t->ids, t->row, t->n, t->over, t->ends};
     for (size_t i = 0; i < countof(own); i++)
@@ -41,7 +41,7 @@ int together_room(struct together *t, size_t rows)
     if (rows > UINT32_MAX / 2)
         return ERR(NOMEM, "%zu rows in a step, the limit is %u; give fewer requests in a call",
                    rows, UINT32_MAX / 2);
-    forget(t);
+    forget_rows(t);
     t->ids = mem_array(rows, sizeof *t->ids);
     t->row = mem_array(rows, sizeof *t->row);
     t->n = mem_array(rows, sizeof *t->n);
@@ -52,7 +52,7 @@ int together_room(struct together *t, size_t rows)
     return 0;
 }
 
-static int reserve(struct together *t, uint32_t rows)
+static int reserve_rows(struct together *t, uint32_t rows)
 {
     TRY(together_room(t, rows));
     if (!t->asked.logits_processor) return 0;
@@ -73,7 +73,7 @@ int together_open(const kvik_hooks *hooks, uint32_t rows, uint32_t vocab, struct
     t->asked = asked;
     t->hooks = hooks;
     t->vocab = vocab;
-    int e = reserve(t, MAX(rows, 1u));
+    int e = reserve_rows(t, MAX(rows, 1u));
     if (e < 0) {
         together_close(t);
         return e;
@@ -85,7 +85,7 @@ int together_open(const kvik_hooks *hooks, uint32_t rows, uint32_t vocab, struct
 void together_close(struct together *t)
 {
     if (!t) return;
-    forget(t);
+    forget_rows(t);
     mem_free(t->scores);
     mem_free(t);
 }

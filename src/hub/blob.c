@@ -68,7 +68,7 @@ static bool stops(const struct fetch *f)
     return w && w->stops && w->stops(w->ctx);
 }
 
-static void show(const struct fetch *f)
+static void show_progress(const struct fetch *f)
 {
     const struct hub_watch *w = f->b->watch;
     if (w && w->shows) w->shows(w->ctx, f->b->file->path, f->at, f->b->file->size);
@@ -103,14 +103,14 @@ static int open_temporary(struct fetch *f, const char *path)
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
         add_hash(f, piece, (size_t)n);
-        show(f);
+        show_progress(f);
         if (stops(f)) return ERR(CANCELLED, "stopped");
     }
     return 0;
 }
 
 /* Compares the answer's headers with the file's entry in the list, before the first byte is written. */
-static int on_begin(void *ctx, const struct answer *a)
+static int on_begin(void *ctx, const struct response *a)
 {
     struct fetch *f = ctx;
     const struct listed *want = f->b->file;
@@ -160,12 +160,12 @@ static int on_data(void *ctx, const char *data, size_t n)
                    "%.200s cannot be written: %s; what is here stays, and the same command goes on",
                    want->path, fd_error(full));
     add_hash(f, data, n);
-    show(f);
+    show_progress(f);
     return 0;
 }
 
 /* Gets the missing bytes.  A try that brings PROGRESS bytes begins the count of tries anew. */
-static int get_rest(struct web *w, struct fetch *f, struct answer *a)
+static int get_rest(struct web *w, struct fetch *f, struct response *a)
 {
     const struct web_sink sink = {.ctx = f, .begins = on_begin, .takes = on_data};
     bool renewed = false;
@@ -179,7 +179,7 @@ static int get_rest(struct web *w, struct fetch *f, struct answer *a)
             begin_hash(f);
             continue;
         }
-        if (e && a->status != 200 && a->status != 206 && !answer_is_passing(a)) return 1;
+        if (e && a->status != 200 && a->status != 206 && !response_is_passing(a)) return 1;
         if (f->at >= f->b->file->size) return 0;
         if (e && (a->status == 200 || a->status == 206))
             err_set(ERR_IO, "%.200s: the server ends after %llu of %llu bytes", f->b->file->path,
@@ -187,7 +187,7 @@ static int get_rest(struct web *w, struct fetch *f, struct answer *a)
         if (f->at >= before + PROGRESS) tries = 1;
         again = web_wait(w, a, tries);
         if (again < 0) return again;
-        if (!again) return e && answer_is_passing(a) ? 1 : ERR_IO;
+        if (!again) return e && response_is_passing(a) ? 1 : ERR_IO;
     }
     return 0;
 }
@@ -216,7 +216,7 @@ static int finish(struct fetch *f, const char *temporary)
 }
 
 /* Does what blob_fetch does, with the lock held.  Returns 1 if the status of the answer is a refusal. */
-static int fetch_locked(struct web *w, struct fetch *f, struct answer *a)
+static int fetch_locked(struct web *w, struct fetch *f, struct response *a)
 {
     char temporary[HUB_PATH + 128];
     temporary_of(f->b->store, f->b->file, temporary);
@@ -243,7 +243,7 @@ static int fetch_locked(struct web *w, struct fetch *f, struct answer *a)
 int blob_fetch(struct web *w, const struct blob *b)
 {
     struct fetch f = {.b = b, .fd = -1};
-    struct answer a = {0};
+    struct response a = {0};
     int lock = -1, e = store_lock(b->store, b->file->blob, b->watch, &lock);
     if (e >= 0 && !store_has_blob(b->store, b->file->blob, b->file->size))
         e = fetch_locked(w, &f, &a);

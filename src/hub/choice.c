@@ -19,7 +19,7 @@ static bool ends_with(const char *s, const char *tail)
 enum { TAIL = 20 }; /* bytes of "-00001-of-00003.gguf" */
 
 /* Reads five digits; returns 0 if one of them is no digit. */
-static unsigned number(const char *s)
+static unsigned digits_value(const char *s)
 {
     unsigned n = 0;
     for (int i = 0; i < 5; i++) {
@@ -35,7 +35,7 @@ unsigned choice_parts(const char *path, unsigned *part)
     const char *s = n > TAIL ? path + n - TAIL : "";
     *part = 1;
     if (s[0] != '-' || strncmp(s + 6, "-of-", 4) != 0 || strcmp(s + 15, ".gguf") != 0) return 1;
-    unsigned no = number(s + 1), of = number(s + 10);
+    unsigned no = digits_value(s + 1), of = digits_value(s + 10);
     if (!no || no > of) return 1;
     *part = no;
     return of;

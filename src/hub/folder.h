@@ -6,6 +6,6 @@ struct folder {
     char **name; /* [n], owned */
     size_t n;
 };
-/* An absent directory has no names. */
+/* Lists the names in a directory.  An absent directory has none. */
 int folder_list(const char *path, const char *tail, struct folder *out);
 void folder_done(struct folder *f);

@@ -10,7 +10,7 @@
 #define SIZE_MOST ((json_int_t)1 << 50)
 
 /* Parses an answer.  An HTML page, which a proxy or a sign-in page sends, gets an error of its own. */
-static int parse(const char *text, size_t n, const char *what, json_t **out)
+static int parse_list(const char *text, size_t n, const char *what, json_t **out)
 {
     size_t at = 0;
     while (at < n && strchr(" \t\r\n", text[at]) && text[at])
@@ -84,7 +84,7 @@ int listing_add(struct listing *l, const char *text, size_t n)
     json_t *list = NULL, *o;
     size_t i;
     int e = 0;
-    TRY(parse(text, n, "the hub's list of files", &list));
+    TRY(parse_list(text, n, "the hub's list of files", &list));
     if (!json_is_array(list)) e = ERR(FORMAT, "the hub's list of files is no list");
     if (e >= 0) json_array_foreach(list, i, o) if (e >= 0) e = add_file(l, o);
     json_decref(list);
@@ -127,7 +127,7 @@ struct listed *listing_find(const struct listing *l, const char *path)
 int listing_commit(const char *text, size_t n, char commit[HUB_COMMIT])
 {
     json_t *o = NULL;
-    TRY(parse(text, n, "the hub's answer about the revision", &o));
+    TRY(parse_list(text, n, "the hub's answer about the revision", &o));
     const char *sha = json_string_value(json_object_get(o, "sha"));
     bool good = is_hex(sha, 40);
     if (good) memcpy(commit, sha, HUB_COMMIT);
@@ -143,7 +143,7 @@ int listing_refs(const char *text, size_t n, char *out, size_t room)
     json_t *all = NULL, *o;
     size_t i, at = 0;
     *out = 0;
-    TRY(parse(text, n, "the hub's list of branches", &all));
+    TRY(parse_list(text, n, "the hub's list of branches", &all));
     for (size_t k = 0; k < countof(kind); k++)
         json_array_foreach(json_object_get(all, kind[k]), i, o)
         {

@@ -71,7 +71,7 @@ static const char *behind_host(const char *s)
 }
 
 /* Takes s[0, n) as a part of the name. */
-static bool take(const char *s, size_t n, char *out, size_t room)
+static bool copy_word(const char *s, size_t n, char *out, size_t room)
 {
     if (!n || n >= room) return false;
     memcpy(out, s, n);
@@ -89,9 +89,9 @@ static bool take_page(const char *s, struct hub_name *out)
         size_t k = strlen(page[i]), revision;
         if (strncmp(s, page[i], k)) continue;
         revision = MIN(strcspn(s + k, "/"), n - k);
-        if (!take(s + k, revision, out->revision, sizeof out->revision)) return false;
+        if (!copy_word(s + k, revision, out->revision, sizeof out->revision)) return false;
         k += revision + 1;
-        return k >= n || (i && take(s + k, n - k, out->pick, sizeof out->pick));
+        return k >= n || (i && copy_word(s + k, n - k, out->pick, sizeof out->pick));
     }
     return false;
 }
@@ -103,18 +103,19 @@ int hub_name_read(const char *text, struct hub_name *out)
     bool page = at && strstr(text, "://"), good;
     size_t org = strcspn(s, "/:@?#"),
            n = org + (s[org] == '/' ? 1 + strcspn(s + org + 1, "/:@?#") : 0);
-    good = take(s, n, name.repo, sizeof name.repo) && hub_is_repo(name.repo, n);
+    good = copy_word(s, n, name.repo, sizeof name.repo) && hub_is_repo(name.repo, n);
     if (good && strstr(s + n, "://")) good = false;
     if (good && page && s[n] && s[n] != ':' && s[n] != '@') {
         good = take_page(s + n, &name);
     } else if (good && s[n]) {
         const char *end = strrchr(s + n, '@');
         if (s[n] == ':')
-            good = take(s + n + 1, (end ? (size_t)(end - s) : strlen(s)) - n - 1, name.pick,
-                        sizeof name.pick);
+            good = copy_word(s + n + 1, (end ? (size_t)(end - s) : strlen(s)) - n - 1, name.pick,
+                             sizeof name.pick);
         else
             good = s[n] == '@' && end == s + n;
-        if (good && end) good = take(end + 1, strlen(end + 1), name.revision, sizeof name.revision);
+        if (good && end)
+            good = copy_word(end + 1, strlen(end + 1), name.revision, sizeof name.revision);
     }
     if (good && *name.pick) good = hub_is_path(name.pick);
     if (good && *name.revision) good = is_revision(name.revision);

@@ -38,7 +38,7 @@ static int api_url(const struct download *w, const char *what, const char *revis
 }
 
 /* Gets an answer of the interface. */
-static int ask(struct download *w, const char *url, struct buf *text, struct answer *a)
+static int ask(struct download *w, const char *url, struct buf *text, struct response *a)
 {
     TRY(web_text(w->web, url, TEXT_MOST, text, a));
     return a->status == 200 ? 0 : web_refuse(w->web, a);
@@ -48,7 +48,7 @@ static int ask(struct download *w, const char *url, struct buf *text, struct ans
 static int list_revisions(struct download *w, int e)
 {
     struct buf url, text;
-    struct answer a;
+    struct response a;
     char names[400] = "", said[512];
     snprintf(said, sizeof said, "%s", err_last());
     buf_init(&text, TEXT_MOST);
@@ -64,7 +64,7 @@ static int find_commit(struct download *w)
 {
     const char *revision = *w->how->name->revision ? w->how->name->revision : "main";
     struct buf url, text;
-    struct answer a = {0};
+    struct response a = {0};
     if (hub_is_commit(revision)) {
         memcpy(w->out->commit, revision, HUB_COMMIT);
         return 0;
@@ -82,7 +82,7 @@ static int find_commit(struct download *w)
 static int list_files(struct download *w)
 {
     struct buf url, text;
-    struct answer a;
+    struct response a;
     int e = api_url(w, "tree", w->out->commit, &url);
     if (e >= 0) e = buf_puts(&url, "?recursive=true");
     buf_init(&text, TEXT_MOST);
@@ -113,7 +113,7 @@ static bool is_here(const struct download *w, const struct listed *f)
 }
 
 /* Counts the wanted files, and writes the path that the model will have. */
-static void count(struct download *w)
+static void count_bytes(struct download *w)
 {
     struct pulled *p = w->out;
     const char *gguf = NULL;
@@ -179,7 +179,7 @@ static int read_index(struct download *w, const struct listed *index)
     mem_free(text);
     if (e < 0) return e;
     w->done = 0;
-    count(w);
+    count_bytes(w);
     return 0;
 }
 
@@ -224,7 +224,7 @@ static int link_all(const struct download *w)
                w->how->name->repo);
 }
 
-static int agree(const struct download *w)
+static int ask_person(const struct download *w)
 {
     const struct pull *how = w->how;
     if (!how->agrees) return 0;
@@ -239,7 +239,7 @@ static int fetch_index(struct download *w, const struct listed *index)
     TRY(fetch(w, index));
     TRY(read_index(w, index));
     TRY(check_room(w));
-    return w->out->missing_bytes > known ? agree(w) : 0;
+    return w->out->missing_bytes > known ? ask_person(w) : 0;
 }
 
 /* Downloads what is missing, then makes the links. */
@@ -300,7 +300,7 @@ static int work(struct download *w)
     TRY(find_commit(w));
     TRY(list_files(w));
     TRY(choice_make(&p->list, w->how->name));
-    count(w);
+    count_bytes(w);
     const struct listed *index = find_index(w);
     if (index && is_here(w, index)) TRY(read_index(w, index));
     if (w->how->dry) return 0;
@@ -309,7 +309,7 @@ static int work(struct download *w)
         (void)set_ref(w);
         return 0;
     }
-    if (p->missing) TRY(agree(w));
+    if (p->missing) TRY(ask_person(w));
     TRY(fetch_all(w));
     return set_ref(w);
 }

@@ -24,7 +24,7 @@ static int failed(const char *name)
 
 /* Calls fn for every file and link below the directory parent/name, and for each directory after all that is in it. */
 typedef int visit(void *ctx, int dir, const char *name, const struct stat *st);
-static int walk(int parent, const char *name, int depth, visit *fn, void *ctx)
+static int walk_folder(int parent, const char *name, int depth, visit *fn, void *ctx)
 {
     const struct dirent *d;
     struct stat st;
@@ -37,7 +37,7 @@ static int walk(int parent, const char *name, int depth, visit *fn, void *ctx)
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
         /* it fails if another process has removed the file already */
         if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
-        if (S_ISDIR(st.st_mode)) e = walk(fd, d->d_name, depth - 1, fn, ctx);
+        if (S_ISDIR(st.st_mode)) e = walk_folder(fd, d->d_name, depth - 1, fn, ctx);
         if (e >= 0) e = fn(ctx, fd, d->d_name, &st);
     }
     if (list) closedir(list);
@@ -75,7 +75,7 @@ static int open_below(int dir, const char *path)
 /* Removes a directory and all that is in it. */
 static int remove_tree(int parent, const char *name, struct removed *r)
 {
-    TRY(walk(parent, name, DEEPEST, unlink_one, r));
+    TRY(walk_folder(parent, name, DEEPEST, unlink_one, r));
     return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : failed(name);
 }
 
@@ -112,7 +112,7 @@ static int remove_unused(int folder, const struct folder *once, struct removed *
 {
     struct folder used = {0};
     struct stat st;
-    int e = walk(folder, "snapshots", DEEPEST, note_target, &used);
+    int e = walk_folder(folder, "snapshots", DEEPEST, note_target, &used);
     int blobs = e < 0 ? -1 : fd_open_at(folder, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     for (size_t i = 0; e >= 0 && blobs >= 0 && i < once->n; i++) {
         if (has(&used, once->name[i]) || !hub_is_path(once->name[i])) continue;
@@ -143,8 +143,8 @@ static int remove_snapshot(int folder, char *commit, struct removed *r)
     struct removed links = {0};
     int all = open_below(folder, "snapshots");
     if (all < 0) return failed("snapshots");
-    int e = walk(all, commit, DEEPEST, note_target, &once);
-    if (e >= 0) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
+    int e = walk_folder(all, commit, DEEPEST, note_target, &once);
+    if (e >= 0) e = walk_folder(folder, "refs", DEEPEST, drop_ref, commit);
     if (e >= 0) e = remove_tree(all, commit, &links);
     close(all);
     r->bytes += links.bytes;
@@ -268,7 +268,8 @@ static int remove_part(const struct store *s, const struct hub_name *name, struc
         e = remove_snapshot(folder, commit, r);
     } else {
         e = remove_parts(folder, found + strlen(s->folder) + 1, r);
-        if (e >= 0 && remove_empty(at, found)) e = walk(folder, "refs", DEEPEST, drop_ref, commit);
+        if (e >= 0 && remove_empty(at, found))
+            e = walk_folder(folder, "refs", DEEPEST, drop_ref, commit);
     }
     close(folder);
     return e;
@@ -287,7 +288,7 @@ int hub_remove(const struct hub_name *name, struct removed *out)
     int fd = fd_open(cache, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return failed(cache);
     snprintf(at, sizeof at, ".locks/%.1000s", strrchr(s.folder, '/') + 1);
-    int e = walk(fd, at, DEEPEST, check_lock, (void *)(uintptr_t)name->repo);
+    int e = walk_folder(fd, at, DEEPEST, check_lock, (void *)(uintptr_t)name->repo);
     bool last = *name->revision && !*name->pick && snapshots(s.folder) == 1 &&
                 hub_snapshot(s.folder, name->revision, at);
     if (e >= 0)

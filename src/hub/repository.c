@@ -17,7 +17,9 @@
 
 static int too_long(const char *cache)
 {
-    return ERR(LIMIT, "%.100s...: the path of the cache is too long", cache);
+    return ERR(LIMIT,
+               "%.100s...: the path of the cache has %zu bytes; at most about %d are possible",
+               cache, strlen(cache), HUB_PATH - 1600);
 }
 
 int store_name(const char *cache, const char *repo, struct store *out)

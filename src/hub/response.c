@@ -33,7 +33,7 @@ static void copy_etag(const char *text, size_t n, char *out, size_t room)
 }
 
 /* Reads a number without a sign.  Returns a pointer behind its digits, or NULL. */
-static const char *number(const char *s, uint64_t *out)
+static const char *read_u64(const char *s, uint64_t *out)
 {
     uint64_t v = 0;
     if (*s < '0' || *s > '9') return NULL;
@@ -46,17 +46,17 @@ static const char *number(const char *s, uint64_t *out)
 }
 
 /* Reads "bytes 5-9/10". */
-static void take_range(struct answer *a, const char *s)
+static void take_range(struct response *a, const char *s)
 {
     uint64_t from, to, total;
     if (strncasecmp(s, "bytes ", 6) != 0) return;
-    s = number(s + 6, &from);
+    s = read_u64(s + 6, &from);
     if (s && *s == '-')
-        s = number(s + 1, &to);
+        s = read_u64(s + 1, &to);
     else
         return;
     if (s && *s == '/')
-        s = number(s + 1, &total);
+        s = read_u64(s + 1, &total);
     else
         return;
     if (!s || *s || to < from || to >= total) return;
@@ -66,7 +66,7 @@ static void take_range(struct answer *a, const char *s)
 }
 
 /* Reads the URL of rel="next" from a list of links: <URL>; rel="next", <URL>; rel="last" */
-static void take_link(struct answer *a, const char *s)
+static void take_link(struct response *a, const char *s)
 {
     while ((s = strchr(s, '<'))) {
         const char *url = s + 1, *end = strchr(url, '>');
@@ -84,12 +84,12 @@ static void take_link(struct answer *a, const char *s)
     }
 }
 
-static void take(struct answer *a, const char *name, const char *v, size_t n)
+static void take_header(struct response *a, const char *name, const char *v, size_t n)
 {
     char text[4096];
     uint64_t value = 0;
     copy(v, n, text, sizeof text);
-    const char *end = number(text, &value);
+    const char *end = read_u64(text, &value);
     bool counts = end && !*end;
     if (!strcasecmp(name, "x-repo-commit")) {
         if (!*a->commit && hub_is_commit(text)) memcpy(a->commit, text, sizeof a->commit);
@@ -115,7 +115,7 @@ static void take(struct answer *a, const char *name, const char *v, size_t n)
     }
 }
 
-void answer_header(struct answer *a, const char *line, size_t n)
+void response_header(struct response *a, const char *line, size_t n)
 {
     char name[32];
     if (n >= 5 && !strncasecmp(line, "HTTP/", 5)) {
@@ -127,10 +127,10 @@ void answer_header(struct answer *a, const char *line, size_t n)
     const char *colon = memchr(line, ':', n);
     if (!colon || !n || (size_t)(colon - line) >= sizeof name) return;
     copy(line, (size_t)(colon - line), name, sizeof name);
-    take(a, name, colon + 1, n - (size_t)(colon - line) - 1);
+    take_header(a, name, colon + 1, n - (size_t)(colon - line) - 1);
 }
 
-bool answer_is_passing(const struct answer *a)
+bool response_is_passing(const struct response *a)
 {
     return a->status == 408 || a->status == 429 || a->status == 500 || a->status == 502 ||
            a->status == 503 || a->status == 504;
@@ -151,8 +151,8 @@ static int refuse_gated(const struct hub_name *name, const char *endpoint, bool 
                name->repo, how);
 }
 
-int answer_refuse(const struct answer *a, const struct hub_name *name, const char *endpoint,
-                  bool token)
+int response_refuse(const struct response *a, const struct hub_name *name, const char *endpoint,
+                    bool token)
 {
     const char *said = *a->message ? a->message : *a->code ? a->code : "no reason is given";
     if (!strcmp(a->code, "GatedRepo")) return refuse_gated(name, endpoint, token);

@@ -2,7 +2,7 @@
 #pragma once
 #include "hub/hub.h"
 
-struct answer {
+struct response {
     long status;
     /* From the answer of the hub itself, also if it redirects to another host. */
     char commit[HUB_COMMIT];     /* X-Repo-Commit, or "" */
@@ -21,9 +21,9 @@ struct answer {
 };
 /* Reads one line of the headers.  A status line begins a new answer and clears the fields of the newest answer; the
  * fields of the hub's own answer stay. */
-void answer_header(struct answer *a, const char *line, size_t n);
+void response_header(struct response *a, const char *line, size_t n);
 /* True if the failure is temporary, so that another try may succeed. */
-bool answer_is_passing(const struct answer *a);
+bool response_is_passing(const struct response *a);
 /* Makes the error for a status that is no success.  token: a token was sent. */
-int answer_refuse(const struct answer *a, const struct hub_name *name, const char *endpoint,
-                  bool token);
+int response_refuse(const struct response *a, const struct hub_name *name, const char *endpoint,
+                    bool token);

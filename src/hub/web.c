@@ -35,23 +35,23 @@ void web_close(struct web *w)
 {
     (void)w;
 }
-int web_refuse(const struct web *w, const struct answer *a)
+int web_refuse(const struct web *w, const struct response *a)
 {
     (void)w, (void)a;
     return ERR(UNSUPPORTED, "no libcurl");
 }
 int web_try(struct web *w, const char *url, uint64_t from, const struct web_sink *sink,
-            struct answer *a)
+            struct response *a)
 {
     (void)w, (void)url, (void)from, (void)sink, (void)a;
     return ERR(UNSUPPORTED, "no libcurl");
 }
-int web_text(struct web *w, const char *url, size_t most, struct buf *out, struct answer *a)
+int web_text(struct web *w, const char *url, size_t most, struct buf *out, struct response *a)
 {
     (void)w, (void)url, (void)most, (void)out, (void)a;
     return ERR(UNSUPPORTED, "no libcurl");
 }
-int web_wait(struct web *w, const struct answer *a, unsigned tries)
+int web_wait(struct web *w, const struct response *a, unsigned tries)
 {
     (void)w, (void)a, (void)tries;
     return 0;
@@ -77,7 +77,7 @@ struct web {
     char said[CURL_ERROR_SIZE];
     /* the fields of the running request */
     const struct web_sink *sink;
-    struct answer *answer;
+    struct response *answer;
     size_t headers, rest;
     int error; /* the error of a callback */
     bool begun;
@@ -91,7 +91,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
         w->error = ERR(LIMIT, "the server sends over %d bytes of headers", HEADERS_MOST);
         return 0;
     }
-    answer_header(w->answer, p, size * n);
+    response_header(w->answer, p, size * n);
     return size * n;
 }
 
@@ -183,9 +183,9 @@ void web_close(struct web *w)
     mem_free(w);
 }
 
-int web_refuse(const struct web *w, const struct answer *a)
+int web_refuse(const struct web *w, const struct response *a)
 {
-    return answer_refuse(a, w->name, w->home->endpoint, *w->home->token != 0);
+    return response_refuse(a, w->name, w->home->endpoint, *w->home->token != 0);
 }
 
 /* True if two URLs have the same protocol, host and port. */
@@ -288,10 +288,10 @@ static bool sends_on(long status)
 }
 
 static int follow(struct web *w, const char *url, uint64_t from, const struct web_sink *sink,
-                  struct answer *a, bool brief)
+                  struct response *a, bool brief)
 {
     char at[8192], to[8192], host[128];
-    *a = (struct answer){0};
+    *a = (struct response){0};
     w->answer = a;
     w->sink = sink;
     if (strlen(url) >= sizeof at) return ERR(LIMIT, "a URL of %zu bytes", strlen(url));
@@ -310,15 +310,15 @@ static int follow(struct web *w, const char *url, uint64_t from, const struct we
 }
 
 int web_try(struct web *w, const char *url, uint64_t from, const struct web_sink *sink,
-            struct answer *a)
+            struct response *a)
 {
     return follow(w, url, from, sink, a, false);
 }
 
-int web_wait(struct web *w, const struct answer *a, unsigned tries)
+int web_wait(struct web *w, const struct response *a, unsigned tries)
 {
     char text[128];
-    bool asked = a->waits && answer_is_passing(a);
+    bool asked = a->waits && response_is_passing(a);
     double seconds = asked ? a->wait : 0.25 * (1u << MIN(tries, 5));
     if (tries >= TRIES || seconds > WAIT_MOST) return 0;
     snprintf(text, sizeof text, "the hub asks to wait %.0f s", seconds);
@@ -330,22 +330,22 @@ int web_wait(struct web *w, const struct answer *a, unsigned tries)
     return 1;
 }
 
-static int take_text(void *ctx, const char *data, size_t n)
+static int append_text(void *ctx, const char *data, size_t n)
 {
     struct buf *b = ctx;
     if (b->len + n > b->max) return ERR(LIMIT, "the hub's answer is longer than %zu bytes", b->max);
     return buf_append(b, data, n);
 }
 
-int web_text(struct web *w, const char *url, size_t most, struct buf *out, struct answer *a)
+int web_text(struct web *w, const char *url, size_t most, struct buf *out, struct response *a)
 {
-    const struct web_sink sink = {.ctx = out, .takes = take_text};
+    const struct web_sink sink = {.ctx = out, .takes = append_text};
     for (unsigned tries = 1;; tries++) {
         buf_done(out);
         buf_init(out, most);
         int e = follow(w, url, 0, &sink, a, true), again;
         if (e < 0) return e;
-        if (e && !answer_is_passing(a)) return 0;
+        if (e && !response_is_passing(a)) return 0;
         if (!e) a->status = 0;
         again = web_wait(w, a, tries);
         if (again < 0) return again;
@@ -353,7 +353,7 @@ int web_text(struct web *w, const char *url, size_t most, struct buf *out, struc
     }
 }
 
-/* The library's name as it stands in User-Agent: libcurl/7.88.1, and more. */
+/* Appends "libcurl 7.88.1", from the library's own text "libcurl/7.88.1 ...". */
 static int name(struct buf *b)
 {
     if (curl_load() < 0) return buf_puts(b, "libcurl (looked for and not found)");

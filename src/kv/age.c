@@ -67,7 +67,7 @@ void age_pin(struct kv *kv, struct seq *s, bool pin)
 }
 
 /* Finds the oldest snapshot by comparing all of them, for tests. */
-static struct keep *walk(const struct kv *kv)
+static struct keep *walk_snapshots(const struct kv *kv)
 {
     struct keep *best = NULL;
     for (uint32_t k = 0; k < kv->n_contents; k++) {
@@ -95,7 +95,7 @@ struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i)
     if (s && oldest_of(kv, s, gi, i) == NEVER) s = NULL;
     if (!a->stamp || !kv_fault.walk_ages) return s;
     a->walked++;
-    a->strayed += walk(kv) != (s ? &s->g[*gi].keep[*i] : NULL);
+    a->strayed += walk_snapshots(kv) != (s ? &s->g[*gi].keep[*i] : NULL);
     return s;
 }
 

@@ -62,7 +62,7 @@ uint32_t borrow_place(const struct seq *s, uint32_t rows)
     return place;
 }
 
-/* A turn never has rows on both sides of a run. */
+/* Returns turn i, with its position counted over borrowed rows as well.  A turn never has rows on both sides of a run. */
 struct kv_turn kv_past_turn(const struct kv_past *p, uint32_t i)
 {
     struct kv_turn t = p->turn[i];
@@ -188,7 +188,7 @@ void kv_loan_end(struct kv *kv, const struct kv_loan *loan)
 }
 
 /* Appends a run to contents that are being edited. */
-static void append(struct kv *kv, struct seq *s, const struct borrow *b)
+static void append_borrow(struct kv *kv, struct seq *s, const struct borrow *b)
 {
     struct seq *d = &kv->seq[b->from];
     if (s->turn_open && s->turn[s->n_turns - 1].n == 1) s->n_turns--;
@@ -218,7 +218,7 @@ int kv_borrow(struct kv *kv, kv_seq handle, const struct kv_loan *loan, uint32_t
     uint32_t slot = slot_index(kv, handle), before = s->n_turns;
     s = edit(kv, slot);
     bool open = s->turn_open;
-    append(kv, s, &(struct borrow){loan->from, loan->row + skip, loan->n - skip, s->len});
+    append_borrow(kv, s, &(struct borrow){loan->from, loan->row + skip, loan->n - skip, s->len});
     if (edited(kv, slot, "borrowing rows") >= 0) {
         *rows = loan->n - skip;
         return 0;
@@ -268,7 +268,7 @@ void borrow_fill(struct kv_step *st)
 
 /* --- Check ------------------------------------------------------------------------------------ */
 
-/* No loan may be open, or the count of its lender would be one more than its runs. */
+/* Checks runs and lenders.  No loan may be open, or the count of its lender would be one more than its runs. */
 bool borrow_check(const struct kv *kv)
 {
     uint64_t named = 0, counted = 0;

@@ -80,7 +80,8 @@ static void load(const struct encode_job *j, struct group_part part, float *x)
         }
         for (uint32_t i = 0; i < (channel ? 1 : part.n); i++, at += apart)
             if (size == 2) {
-                uint16_t value; /* the checked memcpy to a place in an array is a call */
+                /* a copy straight into an element of `raw` would be a call of the checked memcpy */
+                uint16_t value;
                 memcpy(&value, at, sizeof value);
                 raw.half[k + i] = value;
             } else {

@@ -76,8 +76,8 @@ static void quantize(struct affine_group *g)
         if (round && next == r.zero) break; /* further rounds would change nothing */
         r.zero = next;
         r.stored = kv_row_round(g->dtype, next);
-        /* The error of a zero is that with which values will be read, but for the last rounding to f16, which is too
-         * fine to matter. */
+        /* `left` is the squared error of the values as readers compute them.  It leaves out only their last rounding
+         * to the type of the rows, which is too fine to matter. */
         float left = k->round(&r, g->x, g->n, z, d);
         if (!round || left < least) {
             best = next;

@@ -131,7 +131,7 @@ static int rotated_describe(const struct kv_codec *c, char *out, size_t n)
     return inner < 0 ? inner : at + inner;
 }
 
-static int check(const struct kv_codec *inner, const struct kv_shape *s)
+static int check_inner(const struct kv_codec *inner, const struct kv_shape *s)
 {
     size_t bytes = (size_t)MAX(inner->tile, KV_STRIP) * s->dim * dtype_size(s->dtype);
     if (s->dim > DIM_MOST || bytes > HEAD_MOST)
@@ -147,7 +147,7 @@ int rotated_open(struct kv_codec *inner, uint32_t seed, const struct kv_shape *s
 {
     const struct kv_reader *r = kv_reading(inner, s, DEV_REF).reader;
     struct rotated *c = NULL;
-    int e = check(inner, s);
+    int e = check_inner(inner, s);
     if (e >= 0 && !(c = mem_alloc(sizeof *c))) e = ERR_NOMEM;
     if (e < 0) {
         kv_codec_close(inner);

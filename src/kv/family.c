@@ -7,7 +7,8 @@
  * without a page from the pool.  A fork takes the pages that would then be missing from the reserve, or is refused. */
 #include "kv/kv_int.h"
 
-/* Counts one more of the family's owners of s: its slot, or a mark. */
+/* Adds an owner of contents s to the family: its slot, or one of its marks.  Contents that the family did not have
+ * become a member. */
 static void family_add(struct family *f, const struct seq *s)
 {
     struct member *m = f->of;
@@ -63,8 +64,9 @@ static bool member_needs(const struct kv *kv, const struct member *m, uint32_t g
     return seq_table(kv, &kv->group[gi], form, m->s)[i] == id && (i < m->lead || i >= m->from);
 }
 
-/* Counts the pages that member k needs, that no member before it needs, and that only the family holds.  Adds each
- * of them to `own` of every member that has it; for member 0, only if its cell remains after a cut to `len`. */
+/* Counts the pages that member k needs, that no earlier member needs, and that only the family holds.  Each of these
+ * pages also counts in `own` of every member that has the page.  In member 0 a page counts only if its cell remains
+ * after a cut to `len`. */
 static uint32_t family_count(const struct kv *kv, struct family *f, uint32_t k, uint32_t gi,
                              uint32_t form, uint32_t len)
 {

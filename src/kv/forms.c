@@ -31,7 +31,11 @@ int form_grain(struct group *g, uint32_t form, uint32_t rung, size_t *grain)
             n = SIZE_MAX;
         }
         if (!n || !advance(n, grain))
-            return ERR(LIMIT, "cache: a page of plane %u is too large", i);
+            return ERR(
+                LIMIT,
+                "cache: plane %u of a page has %u rows of %u heads of %u values, which take more "
+                "than %zu bytes",
+                i, g->rows[form], p->shape.heads, p->shape.dim, (size_t)SIZE_MAX);
     }
     return 0;
 }
@@ -56,7 +60,8 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     TRY(form_grain(g, form, g->c.n_rungs, &page));
     TRY(form_grain(g, form, g->c.n_rungs > 0, &grain));
     if (!ck_mul(page, g->c.n_sites, &page) || !ck_mul(grain, g->c.n_sites, &(size_t){0}))
-        return ERR(LIMIT, "cache: a page is too large");
+        return ERR(LIMIT, "cache: pages of %zu bytes at %u sites take more than %zu bytes", grain,
+                   g->c.n_sites, (size_t)SIZE_MAX);
     struct pages *p = &g->form[form];
     bool moves = g->moves[form];
     uint64_t own = ids_wanted(kv, g, form) + 1 + KV_RUN, kept = 0;
@@ -89,8 +94,12 @@ int forms_size(struct kv *kv, unsigned halvings)
         for (uint32_t f = 0; f < FORMS; f++) {
             if (f == SEALED && !may_seal(&kv->group[gi])) continue;
             TRY(form_size(kv, &kv->group[gi], f, halvings, &bytes));
+            size_t before = sum;
             if (!ck_add(sum, bytes, &sum))
-                return ERR(LIMIT, "cache: its pages exceed the address space");
+                return ERR(LIMIT,
+                           "cache: pages of %zu and of %zu bytes need more than %zu bytes of "
+                           "addresses; lower cache_memory",
+                           before, bytes, (size_t)SIZE_MAX);
         }
     kv->stream.arena_bytes = sum;
     return 0;

@@ -89,7 +89,7 @@ uint32_t kv_chunk_most(const struct kv *kv, uint32_t group, uint32_t form)
 
 /* Returns the first row of the strip or tile that has row `from`, or the first row behind the leading rows if that
  * comes later. */
-static uint32_t start(const struct image_walk *w, uint32_t from)
+static uint32_t chunk_start(const struct image_walk *w, uint32_t from)
 {
     uint32_t unit = w->form == RAW ? KV_STRIP : w->g->rows[SEALED];
     return MAX(from, w->form == RAW ? w->lead : w->g->c.seal.lead) / unit * unit;
@@ -109,7 +109,7 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
     struct need n = need_at(g, s, rows, 0, s->turn_open);
     w->end = form == RAW ? rows : rows - rows % g->rows[SEALED];
     w->lead = form == RAW ? MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows) : 0;
-    w->from = start(w, n.from[form]);
+    w->from = chunk_start(w, n.from[form]);
 }
 
 /* Computes the rows [*a, *b) of the k-th range: the leading rows, the newest rows, or the rows of a snapshot.  Raw
@@ -126,7 +126,7 @@ static void range(const struct image_walk *w, uint32_t k, uint32_t *a, uint32_t 
         *b = keep->pos + 1;
     } else {
         uint32_t tile = g->rows[SEALED];
-        *a = start(w, keep->from[w->form]);
+        *a = chunk_start(w, keep->from[w->form]);
         *b = w->form == RAW ? (keep->pos + KV_STRIP - 1) / KV_STRIP * KV_STRIP
                             : keep->pos - keep->pos % tile;
     }

@@ -236,8 +236,8 @@ static int index_attach(struct kv *kv, uint32_t slot, const struct seq *d, uint3
     return e;
 }
 
-/* Returns why a search found nothing: the reason of the donors with the query's keys (`said`), or one derived from
- * sequences that begin with the same tokens. */
+/* Returns why a search found nothing.  said: the reason of the donors with the query's keys.  If that reason does not
+ * explain the miss, the sequences that begin with the same tokens do, or the prefixes that were evicted. */
 static enum kv_miss reason(const struct kv *kv, const struct seq *q, enum kv_miss said)
 {
     const struct index *x = &kv->index;

@@ -9,7 +9,7 @@ struct seq;
 
 /* An entry of the prefix index's table: one key of one sequence (index_table.c).  A reference to an
  * entry is a sequence's id + 1 and the number of the block; 0: none. */
-struct node {
+struct key_node {
     uint64_t prev, next; /* other sequences with the same key; prev 0: the first sequence */
     uint64_t chain;      /* in the first sequence of a key only: the next key of the same bucket */
 };
@@ -69,8 +69,9 @@ bool index_donor(const struct seq *s);
 /* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
  * and, where turns count, before an incomplete turn. */
 void index_keys(struct kv *kv, struct seq *s, uint32_t most);
-/* Returns the longest length at which contents q can resume from d, or (pages) up to which pages of d have rows of
- * q.  q and d have the keys of n tokens in common.  If it returns 0, *why is the reason. */
+/* Returns the longest length at which contents q can resume from d.  pages: instead returns the length up to which
+ * pages of d hold the rows of q, even if q cannot resume there.  q and d have the keys of n tokens in common.  If the
+ * result is 0, *why is the reason. */
 uint32_t index_look(const struct kv *kv, const struct seq *q, const struct seq *d, uint32_t n,
                     bool pages, enum kv_miss *why);
 /* Notes that contents have full blocks that are not listed. */

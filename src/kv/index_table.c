@@ -18,7 +18,7 @@ int table_array(struct kv *kv)
 {
     struct index *x = &kv->index;
     /* bytes of one block: its tokens, its key, its table entry, and its raw rows */
-    size_t block = KV_STRIP * sizeof(int32_t) + KV_KEY + sizeof(struct node);
+    size_t block = KV_STRIP * sizeof(int32_t) + KV_KEY + sizeof(struct key_node);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_STATE)
@@ -37,7 +37,7 @@ struct seq *index_seq(const struct kv *kv, uint64_t ref)
     return (void *)(kv->index.room.base + (size_t)(id - kv->n_contents) * KV_ROOM_UNIT);
 }
 
-static struct node *node_at(const struct kv *kv, uint64_t ref)
+static struct key_node *node_at(const struct kv *kv, uint64_t ref)
 {
     struct seq *s = index_seq(kv, ref);
     uint32_t what = (uint32_t)ref;
@@ -81,15 +81,15 @@ static void list_one(struct kv *kv, struct seq *s, uint32_t what)
 {
     const unsigned char *key = key_at(s, what);
     uint64_t ref = ((uint64_t)s->id + 1) << 32 | what, first = index_find(kv, what, key);
-    struct node *n = node_at(kv, ref);
+    struct key_node *n = node_at(kv, ref);
     if (first) {
-        struct node *f = node_at(kv, first);
-        *n = (struct node){.prev = first, .next = f->next};
+        struct key_node *f = node_at(kv, first);
+        *n = (struct key_node){.prev = first, .next = f->next};
         if (f->next) node_at(kv, f->next)->prev = ref;
         f->next = ref;
     } else {
         uint64_t *bucket = bucket_of(kv, what, key);
-        *n = (struct node){.chain = *bucket};
+        *n = (struct key_node){.chain = *bucket};
         *bucket = ref;
         index_tell(kv, s, what, true);
     }
@@ -98,7 +98,7 @@ static void list_one(struct kv *kv, struct seq *s, uint32_t what)
 static void hide_one(struct kv *kv, struct seq *s, uint32_t what)
 {
     uint64_t ref = ((uint64_t)s->id + 1) << 32 | what;
-    struct node n = *node_at(kv, ref);
+    struct key_node n = *node_at(kv, ref);
     if (n.next) node_at(kv, n.next)->prev = n.prev;
     if (n.prev) {
         node_at(kv, n.prev)->next = n.next;

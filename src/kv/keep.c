@@ -256,7 +256,7 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 }
 
 /* Evicts the doomed snapshots, or (evict false) keeps them. */
-static void settle(struct kv *kv, bool evict)
+static void settle_snapshots(struct kv *kv, bool evict)
 {
     struct ages *a = &kv->ages;
     kv->stream.doomed = 0;
@@ -321,7 +321,7 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
     }
     bool fits = got + can >= missing;
     settle_kept(kv, fits, v.gi == KV_NONE && !can, bytes);
-    settle(kv, fits);
+    settle_snapshots(kv, fits);
     if (!fits) {
         kv->need = missing - got - can;
         return full(kv, MIN(meta, kv->need), what);

@@ -163,7 +163,7 @@ static bool fits(struct kv *kv)
 
 /* Takes memory within the budget for a copy of s, and evicts other kept contents for it.  Returns NULL if there is
  * no room even then. */
-static struct seq *record(struct kv *kv, const struct seq *s)
+static struct seq *take_record(struct kv *kv, const struct seq *s)
 {
     struct index *x = &kv->index;
     size_t bytes = lay_out(kv, s, NULL), most = bytes;
@@ -190,7 +190,7 @@ static struct seq *record(struct kv *kv, const struct seq *s)
 }
 
 /* Keeps contents that nobody owns any more, if a later sequence could reuse their rows. */
-static void take(struct kv *kv, struct seq *s)
+static void keep_contents(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
     if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
@@ -206,7 +206,7 @@ static void take(struct kv *kv, struct seq *s)
     if (s->n_keys ? covered(kv, s) : !s->cross || frozen_donor(kv, s)) return;
     give_up_covered(kv, s);
     if (s->n_keys && s->cross) give_up_frozen(kv, s);
-    struct seq *r = record(kv, s);
+    struct seq *r = take_record(kv, s);
     if (!r) return;
     seq_clone(kv, s, r);
     edited_contents(kv, r);
@@ -224,7 +224,7 @@ int kv_keep(struct kv *kv, kv_seq handle)
     TRY(seq_idle(kv, handle, &s));
     s = seq_part(kv, slot_index(kv, handle));
     if (s->owners || s->marks) return 0;
-    take(kv, s);
+    keep_contents(kv, s);
     seq_give(kv, s);
     if (kv->index.n) index_yield(kv, &kv->group[0].form[RAW], 0);
     return 0;

@@ -461,7 +461,7 @@ int step_take(struct kv_step *st);
 /* step_view.c */
 /* Fills in where the pages of a form lie at a site. */
 void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out);
-/* writes the arrays of the views of a step that has its pages */
+/* Writes the arrays of the views of a step that has its pages. */
 void step_fill(struct kv_step *st, const struct kv_span *span);
 /* For a trace: ends the present layer and enters another one (KV_NONE: none).  A layer begins when the step first
  * asks for its rows. */

@@ -24,8 +24,8 @@
 
 size_t meta_record(bool moves)
 {
-    size_t page = sizeof(struct page) + sizeof(uint32_t) + sizeof(struct run) / KV_RUN + 1;
-    return moves ? page + sizeof(struct place) + 2 * sizeof(uint32_t) : page;
+    size_t page = sizeof(struct page) + sizeof(uint32_t) + sizeof(struct id_run) / KV_RUN + 1;
+    return moves ? page + sizeof(struct queue_place) + 2 * sizeof(uint32_t) : page;
 }
 
 /* Returns the bytes of the tables, snapshots and page records of contents in one group. */
@@ -48,7 +48,7 @@ size_t meta_unit(const struct kv *kv, uint32_t rows)
     if (!rows) return 0;
     size_t turns = rows / 2 + 2, blocks = kv->index.on ? rows / KV_STRIP + 1 : 0;
     size_t sum = rows * sizeof(int32_t) + turns * sizeof(struct kv_turn) +
-                 blocks * (KV_KEY + sizeof(struct node));
+                 blocks * (KV_KEY + sizeof(struct key_node));
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         sum += group_bytes(&kv->group[gi], rows);
     return sum;

@@ -18,14 +18,14 @@ struct page {
     uint8_t spilled; /* its contents are in the tier only */
     bool picked;     /* scratch of spill.c, else false */
 };
-struct run {             /* ids [16k, 16k+16) */
+struct id_run {          /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
     uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
     uint16_t bare;  /* ids whose memory, or some of it, was given back */
 };
 /* Where a page stands in the queue of its form (queue.c). */
-struct place {
+struct queue_place {
     /* 1 + the cell of the page, which is the same in every table; 0: the page cannot leave memory */
     uint32_t cell;
     uint32_t tails;      /* number of idle contents that have the page in their tail */
@@ -35,8 +35,8 @@ struct place {
 };
 /* The pages of a form that may leave memory, as lists.  Pages of the list with the highest number leave first. */
 struct queue {
-    struct place *at; /* [n_ids]; NULL: no page of the form ever leaves */
-    uint32_t *head;   /* [2 * cells + 1] first page of each list; 0: the list is empty */
+    struct queue_place *at; /* [n_ids]; NULL: no page of the form ever leaves */
+    uint32_t *head;         /* [2 * cells + 1] first page of each list; 0: the list is empty */
     uint32_t cells;
     uint32_t top;    /* no list with a higher number has pages */
     uint32_t first;  /* pages of lower cells stay in memory */
@@ -65,9 +65,9 @@ struct pages {
     struct queue queue;
     uint32_t list[KV_RUN + 1];
     bool state;
-    struct page *page; /* [n_ids] */
-    struct run *run;   /* [n_runs] */
-    uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan; 0 between calls */
+    struct page *page;  /* [n_ids] */
+    struct id_run *run; /* [n_runs] */
+    uint32_t *seen;     /* [n_ids] scratch of kv_check and of the eviction plan; 0 between calls */
 };
 /* The pages of one group and form that are promised to the reserve of a slot.  Only a step decides which pages these
  * are. */

@@ -62,8 +62,8 @@ static void walk_turn(struct walk *w, uint32_t resid, uint32_t n)
     }
 }
 
-/* Walks the updates before `pos` and returns the edge.  cut: a turn that continues past `pos` is
- * taken to end there; else pos lies inside that turn. */
+/* Walks the updates before `pos` and returns the edge.  cut: a turn that continues past `pos` counts as if it ended
+ * there.  Otherwise `pos` lies inside that turn, whose queries have the edge from before the turn. */
 static uint32_t edge_walk(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n,
                           uint32_t pos, bool cut)
 {

@@ -30,7 +30,7 @@ struct kv_fault kv_fault;
 
 static void list_unlink(struct pages *p, uint32_t r)
 {
-    struct run *run = &p->run[r];
+    struct id_run *run = &p->run[r];
     uint32_t k = (uint32_t)__builtin_popcount(run->free);
     if (!k) return;
     if (run->prev == KV_NONE)
@@ -42,7 +42,7 @@ static void list_unlink(struct pages *p, uint32_t r)
 
 static void list_link(struct pages *p, uint32_t r)
 {
-    struct run *run = &p->run[r];
+    struct id_run *run = &p->run[r];
     uint32_t k = (uint32_t)__builtin_popcount(run->free);
     if (!k) return;
     run->prev = KV_NONE;
@@ -203,7 +203,7 @@ static void count_free(struct kv *kv, struct pages *p, uint32_t backed, uint32_t
 static int cover(struct pages *p, uint32_t id)
 {
     size_t os = dev_page(p->dev), from = id * p->grain, to = from + p->grain;
-    struct run *run = &p->run[id / KV_RUN];
+    struct id_run *run = &p->run[id / KV_RUN];
     uint16_t bit = (uint16_t)(1u << id % KV_RUN);
     if (!(run->bare & bit)) return 0;
     from = from / os * os;
@@ -215,13 +215,13 @@ static int cover(struct pages *p, uint32_t id)
     return 0;
 }
 
-static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
+static uint32_t take_page(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
     uint32_t id = after ? after + 1 : 0;
     if (!id || id % KV_RUN == 0 || !(p->run[id / KV_RUN].free >> id % KV_RUN & 1))
         id = pick(p, index);
     if (!id || cover(p, id) < 0) return 0;
-    struct run *run = &p->run[id / KV_RUN];
+    struct id_run *run = &p->run[id / KV_RUN];
     uint16_t bit = (uint16_t)(1u << id % KV_RUN);
     list_unlink(p, id / KV_RUN);
     run->free &= (uint16_t)~bit;
@@ -237,7 +237,7 @@ static uint32_t take(struct kv *kv, struct pages *p, uint32_t after, uint32_t in
     return id;
 }
 
-/* A fault for tests: counts n pages down to the take that shall fail.  Without that fault nothing is written,
+/* Returns true if a test wants this take to fail: counts n pages down to that take.  Without that fault nothing is written,
  * because caches of several threads call this at the same time. */
 static bool take_fails(uint32_t n)
 {
@@ -258,7 +258,7 @@ static int provide(struct kv *kv, struct pages *p, uint32_t n)
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
     if (provide(kv, p, 1) < 0 || p->n_live + 1 >= p->n_ids) return 0; /* the rest is promised */
-    return take(kv, p, after, index);
+    return take_page(kv, p, after, index);
 }
 
 int no_page(const struct pages *p)
@@ -291,7 +291,7 @@ uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t afte
     if (!st->n) return pages_take(kv, p, after, index);
     promise(kv, p, st, st->n - 1);
     st->lent++;
-    return take(kv, p, after, index);
+    return take_page(kv, p, after, index);
 }
 
 void stash_end(struct kv *kv, uint32_t slot, bool undo)
@@ -307,7 +307,7 @@ void stash_end(struct kv *kv, uint32_t slot, bool undo)
 /* Returns an id to the pool. */
 static void id_give(struct kv *kv, struct pages *p, uint32_t id)
 {
-    struct run *run = &p->run[id / KV_RUN];
+    struct id_run *run = &p->run[id / KV_RUN];
     list_unlink(p, id / KV_RUN);
     run->free |= (uint16_t)(1u << id % KV_RUN);
     list_link(p, id / KV_RUN);

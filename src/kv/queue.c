@@ -27,7 +27,7 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
     q->first = table_first(g, form);
     TRY(kv_array(kv, &q->head, (size_t)2 * q->cells + 1, sizeof *q->head));
     if (kv->measured) return 0;
-    /* metadata counts it with the records of pages */
+    /* metadata.c counts this array with the records of pages */
     q->at = kv_own(kv, g->form[form].n_ids, sizeof *q->at);
     return q->at ? 0 : ERR_NOMEM;
 }
@@ -36,7 +36,7 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
  * list. */
 static uint32_t key_of(const struct pages *p, uint32_t id)
 {
-    const struct place *at = &p->queue.at[id];
+    const struct queue_place *at = &p->queue.at[id];
     const struct page *pg = &p->page[id];
     if (!at->cell || at->stays || !pg->refs || pg->spilled || pg->picked) return 0;
     return at->cell + (at->tails >= pg->refs ? 0 : p->queue.cells);
@@ -44,7 +44,7 @@ static uint32_t key_of(const struct pages *p, uint32_t id)
 
 static void insert(struct queue *q, uint32_t id, uint32_t key)
 {
-    struct place *at = &q->at[id];
+    struct queue_place *at = &q->at[id];
     uint32_t head = q->head[key];
     at->key = key;
     at->prev = head ? q->at[head].prev : id;
@@ -56,7 +56,7 @@ static void insert(struct queue *q, uint32_t id, uint32_t key)
 
 static void detach(struct queue *q, uint32_t id)
 {
-    struct place *at = &q->at[id];
+    struct queue_place *at = &q->at[id];
     uint32_t key = at->key;
     q->at[at->prev].next = at->next;
     q->at[at->next].prev = at->prev;
@@ -75,7 +75,7 @@ void queue_update(struct kv *kv, struct pages *p, uint32_t id)
         if (!key) kv->stream.queued -= p->bytes;
         if (!was) kv->stream.queued += p->bytes;
     }
-    if (!p->page[id].refs) q->at[id] = (struct place){0};
+    if (!p->page[id].refs) q->at[id] = (struct queue_place){0};
 }
 
 void queue_place(struct kv *kv, struct pages *p, uint32_t id, uint32_t cell)
@@ -117,8 +117,8 @@ struct pages *queue_next(const struct kv *kv, uint32_t *id)
 /* --- Tails ------------------------------------------------------------------------------------ */
 
 /* Adds to the tail counts of the pages of s in a form, from a cell on. */
-static void count(struct kv *kv, const struct seq *s, struct group *g, uint32_t f, uint32_t cell,
-                  int tails, int stays)
+static void count_tail(struct kv *kv, const struct seq *s, struct group *g, uint32_t f,
+                       uint32_t cell, int tails, int stays)
 {
     struct pages *p = &g->form[f];
     const uint32_t *table = seq_table(kv, g, f, s);
@@ -133,7 +133,7 @@ static void count(struct kv *kv, const struct seq *s, struct group *g, uint32_t 
 static void tail_count(struct kv *kv, const struct seq *s, int tails, int stays)
 {
     for (struct group *g = kv->group; g < kv->group + kv->n_groups; g++)
-        if (g->moves[RAW]) count(kv, s, g, RAW, seq_tail(g, s), tails, stays);
+        if (g->moves[RAW]) count_tail(kv, s, g, RAW, seq_tail(g, s), tails, stays);
 }
 
 /* True if the tail of s stays in memory for a reserve. */
@@ -167,7 +167,7 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool whole, bool
         struct group *g = &kv->group[n / FORMS];
         uint32_t f = n % FORMS, cell = f == RAW ? tail_first(g, len) : table_used(g, f, len);
         if (g->moves[f] && (whole || g->c.policy.kind != KV_FROZEN))
-            count(kv, s, g, f, whole ? 0 : cell, 0, pin ? 1 : -1);
+            count_tail(kv, s, g, f, whole ? 0 : cell, 0, pin ? 1 : -1);
     }
 }
 
@@ -192,7 +192,7 @@ static bool check_tails(const struct kv *kv, const struct group *g)
     for (int stays = 0; stays < 2; stays++) {
         count_tails(kv, g, stays);
         for (uint32_t id = 0; id < p->n_ids; id++) {
-            const struct place *at = &p->queue.at[id];
+            const struct queue_place *at = &p->queue.at[id];
             if (ok && p->seen[id] != (stays ? at->stays : at->tails))
                 ok = wrong(stays ? "reserved tails" : "tails", id, p->seen[id]);
             p->seen[id] = 0;

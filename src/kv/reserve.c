@@ -149,7 +149,7 @@ static uint32_t need_growth(const struct kv *kv, uint32_t slot, uint32_t i, uint
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
     struct member own = {.s = s, .foreign = seq_shared(s)};
-    /* without the marks: they may keep what they share with s */
+    /* the marks are left out, because they may keep the pages that they share with s */
     const struct family alone = {&own, 1, 0};
     const struct reserve_for r = {kv->slot[slot].grow, kv->slot[slot].marks, &alone};
     return reserve_need_as(kv, s, i / FORMS, i % FORMS, len, &r);

@@ -60,8 +60,8 @@ bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint
 uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
 
 /* metadata.c */
-/* Ids for each contents beside one for each cell of a table: a copy on write holds both pages, and a reserve has
- * copies. */
+/* Ids that each contents need beside one for each cell of a table.  A copied block has two ids until the step ends, and
+ * a reserve has ids for copies. */
 #define KV_SPARE_IDS 3u
 /* Returns the bytes of the record of one page.  moves: with the page's places in the queue and in the staging plan. */
 size_t meta_record(bool moves);

@@ -62,9 +62,9 @@ struct seq {
     /* For the prefix index.  The id of contents in kv.seq is their index there; the id of kept
      * contents is their place in the room. */
     uint32_t id, n_listed; /* n_listed: leading blocks that the table of the index lists */
-    struct node *node;     /* [n_listed] entries, one for each key */
+    struct key_node *node; /* [n_listed] entries, one for each key */
     /* entries of the first block's tokens, and of the last full block of kept contents */
-    struct node begin, end;
+    struct key_node begin, end;
     unsigned char first[KV_KEY]; /* key of the tokens of the first block alone */
     uint64_t looked;             /* number of the last search that looked here */
     size_t bytes;                /* size of the arrays of kept contents, this struct included */

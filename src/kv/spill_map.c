@@ -92,8 +92,8 @@ static bool site_pages(struct kv *kv, uint32_t site, bool ask)
 static void ask_ahead(struct kv *kv, uint32_t i)
 {
     struct stream *st = &kv->stream;
-    uint64_t r = st->turn + i;
-    for (size_t sum = 0; sum < AHEAD && r < st->turn + i + kv->n_sites; r++) {
+    uint64_t r = st->passed + i;
+    for (size_t sum = 0; sum < AHEAD && r < st->passed + i + kv->n_sites; r++) {
         uint32_t site = st->order[r % kv->n_sites];
         if (r >= st->ahead) {
             const double begun = trace_now();
@@ -122,10 +122,10 @@ void window_look(struct kv *kv, uint32_t site)
 bool window_step(struct kv *kv)
 {
     struct stream *st = &kv->stream;
-    st->turn += kv->n_sites;
+    st->passed += kv->n_sites;
     st->cold = st->missed;
     st->missed = false;
-    st->ahead = MIN(st->ahead, st->turn);
+    st->ahead = MIN(st->ahead, st->passed);
     if (st->window && st->cold) ask_ahead(kv, 0);
     return st->window && !st->cold;
 }

@@ -55,7 +55,11 @@ static int unit_bytes(const struct kv *kv, size_t *out)
         size_t bytes; /* bytes of a piece, and what aligning its first page may cost */
         if (!form_moves(g, i % FORMS)) continue;
         if (!ck_mul((size_t)unit_pages(g, i % FORMS) + 1, g->form[i % FORMS].grain, &bytes))
-            return ERR(LIMIT, "cache: a page is too large");
+            return ERR(
+                LIMIT,
+                "cache: %u pages of %zu bytes, which are staged together, take more than %zu "
+                "bytes",
+                unit_pages(g, i % FORMS) + 1, g->form[i % FORMS].grain, (size_t)SIZE_MAX);
         one = MAX(one, bytes);
     }
     *out = one;
@@ -114,7 +118,10 @@ static int open_staging(struct kv *kv, struct group *g)
         const struct pages *p = &g->form[f];
         if (!g->moves[f]) continue;
         if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
-            return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
+            return ERR(LIMIT,
+                       "cache: the staging area ends %zu pages behind the first one, and views can "
+                       "name %u; lower cache_memory",
+                       (size_t)(end - p->base) / p->grain, UINT32_MAX);
         ids += 2 * (size_t)p->n_ids;
         TRY(table_open(kv, g, f, &g->shown[f]));
     }

@@ -23,7 +23,8 @@ static void fill_reads(struct kv_step *st, struct group *g, const struct step_sp
         g->dst[at] = 0; /* the null page, unless the step writes rows of the group */
         if (g->c.policy.kind == KV_FROZEN)
             e = rows - rows % MAX(seal->tile, 1);
-        else if (!t || !sp->rows.turn || !seal->resid) /* queries of a turn share its first edge */
+        else if (!t || !sp->rows.turn ||
+                 !seal->resid) /* all queries of a turn have the edge of its first query */
             e = kv_edge(seal, s->turn, s->n_turns, pos);
         g->edge[at] = seal->tile ? MAX(e, seal->lead) : 0;
     }

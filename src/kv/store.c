@@ -27,7 +27,11 @@ int kv_array(struct kv *kv, void *at, size_t n, size_t size)
     void *p = kv->measured ? NULL : kv_own(kv, n, size);
     size_t bytes;
     if (!ck_mul(n, size, &bytes) || !ck_add(kv->fixed, bytes, &kv->fixed))
-        return ERR(LIMIT, "cache: its tables exceed the address space");
+        return ERR(
+            LIMIT,
+            "cache: its tables, one of them with %zu entries of %zu bytes, take more than %zu "
+            "bytes; open it for fewer or shorter sequences",
+            n, size, (size_t)SIZE_MAX);
     if (kv->measured) return 0;
     memcpy(at, &p, sizeof p);
     return p ? 0 : ERR_NOMEM;
@@ -55,16 +59,27 @@ static int first_rows(const struct kv *kv, size_t *first)
 {
     size_t each;
     if (!ck_mul(meta_unit(kv, 1), 2, &each))
-        return ERR(LIMIT, "cache: the tables of a sequence are too large");
+        return ERR(
+            LIMIT,
+            "cache: tables of %zu bytes for each sequence and as much for its mark take more "
+            "than %zu bytes",
+            meta_unit(kv, 1), (size_t)SIZE_MAX);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         size_t raw, sum;
         if (!ck_mul(g->form[RAW].grain, g->c.policy.kind == KV_STATE ? 2 : 1, &raw) ||
             !ck_add(raw, g->form[SEALED].grain, &sum) || !ck_mul(sum, g->c.n_sites, &sum) ||
             !ck_add(each, sum, &each))
-            return ERR(LIMIT, "cache: a page is too large");
+            return ERR(LIMIT,
+                       "cache: pages of %zu and %zu bytes at %u sites take more than %zu bytes",
+                       g->form[RAW].grain, g->form[SEALED].grain, g->c.n_sites, (size_t)SIZE_MAX);
     }
-    if (!ck_mul(each, kv->lanes, first)) return ERR(LIMIT, "cache: a page is too large");
+    if (!ck_mul(each, kv->lanes, first))
+        return ERR(
+            LIMIT,
+            "cache: the first rows of %u sequences take %zu bytes each, together more than %zu; "
+            "open it for fewer sequences",
+            kv->lanes, each, (size_t)SIZE_MAX);
     return 0;
 }
 
@@ -270,7 +285,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
 /* Declares the arrays of a store with this pool, and allocates only kv->group, which the caller frees.  pages: sizes
  * the pages, too, so that kv->fixed counts everything.  kv_open makes the same declarations, so its arrays are those
  * that were measured. */
-static int measure(const struct kv_config *c, size_t pool, bool pages, struct kv *kv)
+static int measure_store(const struct kv_config *c, size_t pool, bool pages, struct kv *kv)
 {
     struct kv_config k = *c;
     *kv = (struct kv){.measured = true};
@@ -286,7 +301,8 @@ static int measure(const struct kv_config *c, size_t pool, bool pages, struct kv
 size_t kv_metadata_bytes(const struct kv_config *c, uint32_t rows)
 {
     struct kv kv;
-    size_t bytes = measure(c, c->pool_bytes, false, &kv) < 0 ? SIZE_MAX : meta_unit(&kv, rows);
+    size_t bytes =
+        measure_store(c, c->pool_bytes, false, &kv) < 0 ? SIZE_MAX : meta_unit(&kv, rows);
     mem_free(kv.group);
     return bytes;
 }
@@ -294,7 +310,7 @@ size_t kv_metadata_bytes(const struct kv_config *c, uint32_t rows)
 size_t kv_staging_bytes(const struct kv_config *c)
 {
     struct kv kv;
-    size_t bytes = measure(c, SIZE_MAX, false, &kv) < 0 ? SIZE_MAX : staging_bytes(&kv);
+    size_t bytes = measure_store(c, SIZE_MAX, false, &kv) < 0 ? SIZE_MAX : staging_bytes(&kv);
     mem_free(kv.group);
     return bytes;
 }
@@ -302,7 +318,7 @@ size_t kv_staging_bytes(const struct kv_config *c)
 size_t kv_fixed_bytes(const struct kv_config *c)
 {
     struct kv kv;
-    size_t bytes = measure(c, c->pool_bytes, true, &kv) < 0 ? SIZE_MAX : kv.fixed;
+    size_t bytes = measure_store(c, c->pool_bytes, true, &kv) < 0 ? SIZE_MAX : kv.fixed;
     mem_free(kv.group);
     return bytes;
 }
@@ -314,7 +330,7 @@ size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
     for (uint32_t i = 0; i < 64; i++) {
         struct kv kv;
         size_t wants;
-        int e = measure(c, pool, true, &kv);
+        int e = measure_store(c, pool, true, &kv);
         mem_free(kv.group);
         if (e < 0 || !ck_add(bytes, kv.fixed + staging_bytes(&kv), &wants)) return SIZE_MAX;
         if (wants <= pool) return pool;
@@ -327,7 +343,7 @@ size_t kv_open_bytes(const struct kv_config *c)
 {
     struct kv kv;
     size_t first = SIZE_MAX;
-    int e = measure(c, 0, false, &kv);
+    int e = measure_store(c, 0, false, &kv);
     if (e >= 0) e = first_rows(&kv, &first);
     mem_free(kv.group);
     return e < 0 ? SIZE_MAX : kv_pool_bytes(c, first);

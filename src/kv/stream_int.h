@@ -38,8 +38,9 @@ struct stream {
     size_t window, arena_all;
     uint32_t direct;   /* the site whose spilled pages are read in the mapping; KV_NONE: none */
     bool cold, missed; /* a page was not ready: in this step or the one before; in this step */
-    /* turn: sites of all steps before this one; ahead: the first site not asked for yet, counted in the same way */
-    uint64_t turn, ahead;
+    /* passed: number of sites that the steps before this one have read.  ahead: number of the first site whose pages were
+     * not asked for yet, counted over all steps in the same way. */
+    uint64_t passed, ahead;
     /* bytes of pages in the tier only; bytes in the tier that nobody needs */
     size_t spilled, stale;
     size_t queued; /* bytes of the pages in queues */

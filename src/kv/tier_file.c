@@ -199,7 +199,7 @@ static int resize(struct tier_file *t, uint64_t size)
 }
 
 /* Makes the file at least `end` bytes long, in large steps where they are allowed. */
-static int grow(struct tier_file *t, uint64_t end)
+static int grow_file(struct tier_file *t, uint64_t end)
 {
     if (end <= t->size) return 0;
     int e = resize(t, (end + STEP - 1) / STEP * STEP);
@@ -212,13 +212,13 @@ static int grow(struct tier_file *t, uint64_t end)
 
 /* --- The tier ----------------------------------------------------------------------------- */
 
-static int check(struct tier_file *t, const struct kv_io *io, uint32_t n, uint64_t *end)
+static int check_transfers(struct tier_file *t, const struct kv_io *io, uint32_t n, uint64_t *end)
 {
     uint64_t max = INT64_MAX - STEP, size = t->size;
     for (uint32_t i = 0; i < n; i++) {
         if (io[i].n > max || io[i].at > max - io[i].n)
-            return ERR(LIMIT, "cache pages at byte %llu do not fit in a file",
-                       (unsigned long long)io[i].at);
+            return ERR(LIMIT, "cache pages at byte %llu do not fit in a file of %llu bytes",
+                       (unsigned long long)io[i].at, (unsigned long long)max);
         if (io[i].write) size = MAX(size, io[i].at + io[i].n);
     }
     for (uint32_t i = 0; i < n; i++)
@@ -241,8 +241,8 @@ static int file_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
         return ERR(BUSY,
                    "%u transfers of cache pages are in flight and %u more asked for; at most %u",
                    KV_TIER_DEPTH - free, n, KV_TIER_DEPTH);
-    TRY(check(t, io, n, &end));
-    TRY(grow(t, end));
+    TRY(check_transfers(t, io, n, &end));
+    TRY(grow_file(t, end));
     for (uint32_t i = 0, k = 0; i < n; i++, k++) {
         while (t->op[k].used)
             k++;
@@ -311,7 +311,7 @@ static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
 static bool coherent(struct tier_file *t)
 {
     static const char text[] = "kvik cache pages";
-    if (grow(t, sizeof text) < 0) return false;
+    if (grow_file(t, sizeof text) < 0) return false;
     if (pwrite(t->fd, text, sizeof text, 0) != sizeof text) return false;
     unsigned char *p = mmap(NULL, sizeof text, PROT_READ, MAP_SHARED, t->fd, 0);
     if (p == MAP_FAILED) return false;

@@ -19,8 +19,8 @@ struct tier_memory {
     uint64_t written; /* end of the last write: nothing behind it can be read */
     struct dev *dev;  /* the device for which pieces are pinned; NULL: none are */
     size_t piece;     /* bytes */
-    /* One mapping, owned: n_live [size / piece], how many pages of a piece are in use; behind it live [size / page], if
-     * a page of the system is in use. */
+    /* Two arrays in one mapping, owned.  n_live[size / piece]: how many pages of a piece are in use.
+     * live[size / page]: 1 if a page of the system is in use. */
     uint32_t *n_live;
     uint8_t *live;
     size_t marks; /* size of the mapping that n_live and live lie in */
@@ -33,7 +33,7 @@ static size_t pieces(const struct tier_memory *t)
 }
 
 /* Pins the pieces of bytes that are written. */
-static void use(struct tier_memory *t, uint64_t at, size_t n)
+static void pin_pieces(struct tier_memory *t, uint64_t at, size_t n)
 {
     for (uint64_t i = at / t->page; t->dev && i * t->page < at + n; i++) {
         uint64_t piece = i * t->page / t->piece;
@@ -79,7 +79,7 @@ static int memory_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
         struct dev_queue *q = queue_of(tier, &io[i]);
         io[i].slot = 0;
         if (io[i].n == 0) continue;
-        if (io[i].write) use(t, io[i].at, io[i].n);
+        if (io[i].write) pin_pieces(t, io[i].at, io[i].n);
         if (io[i].write)
             io[i].slot = dev_get_begin(q, here, io[i].mem, io[i].n);
         else

@@ -33,7 +33,8 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     uint32_t first = MAX(n.from[SEALED], g->c.policy.sinks);
     if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
     uint32_t whole = MAX(n.from[RAW], (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
-    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) { /* a snapshot has all rows */
+    if (whole <
+        MIN(m, s->g[g - kv->group].raw_unseen)) { /* only a snapshot at m has the raw rows */
         uint32_t keep = resume_keep(&s->g[g - kv->group], m);
         if (keep != m) return MAX(whole, keep);
     }
@@ -112,7 +113,7 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     index_hide(kv, s, n_keys);
     s->n_keys = n_keys;
     s->len = m;
-    /* the turn that the trim cut may have been flushed at its end */
+    /* a turn that the trim has shortened counts as flushed at its new end, so fewer raw rows may be needed */
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         drop_unreachable(kv, s, gi);
 }

@@ -153,7 +153,8 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
     sum->streaming_since = MAX(sum->streaming_since, one->streaming_since);
 }
 
-static void add(const struct seq *s, const struct pages *p, uint32_t id, struct kv_survey_form *f)
+static void add_page(const struct seq *s, const struct pages *p, uint32_t id,
+                     struct kv_survey_form *f)
 {
     const struct page *pg = &p->page[id];
     uint32_t refs = pg->refs + s->owners - 1;
@@ -186,7 +187,7 @@ int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_surv
         const uint32_t *table = seq_table(kv, g, f, s);
         uint32_t n = table_used(g, f, out->rows);
         for (uint32_t i = 0; i < n; i++)
-            if (table[i]) add(s, &g->form[f], table[i], &out->form[f]);
+            if (table[i]) add_page(s, &g->form[f], table[i], &out->form[f]);
     }
     return 0;
 }

@@ -18,7 +18,7 @@ size_t budget_half(void)
     return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static size_t row_of(const struct budget *b)
+static size_t row_bytes(const struct budget *b)
 {
     return budget_row(b->site, b->n_sites, b->preset->dtype);
 }
@@ -100,7 +100,7 @@ static size_t bytes_of_cache(const struct budget *b, const struct kv_config *c, 
     k.lanes = b->max_seqs;
     *staging = kv_staging_bytes(&k);
     size_t spare = small ? c->max_tokens : 2 * KV_STRIP * ((size_t)b->max_seqs + 1);
-    if (!ck_mul(spare, row_of(b) * (small && preset_encodes(b->preset) ? 2 : 1), &rows))
+    if (!ck_mul(spare, row_bytes(b) * (small && preset_encodes(b->preset) ? 2 : 1), &rows))
         return SIZE_MAX;
     if (!ck_add(want, rows, &want)) return SIZE_MAX;
     k = *c;
@@ -123,7 +123,7 @@ size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
  * reserve holds the pages of one step, so a step must not be longer than the reserves in the budget allow. */
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish)
 {
-    size_t row = MAX(row_of(b), 1), fit = bytes / 4 / row / KV_STRIP * KV_STRIP;
+    size_t row = MAX(row_bytes(b), 1), fit = bytes / 4 / row / KV_STRIP * KV_STRIP;
     size_t most = bytes - (staging ? staging : bytes / 4);
     uint32_t step = (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
     struct kv_config c;

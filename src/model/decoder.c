@@ -199,7 +199,7 @@ int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out)
     return 0;
 }
 
-/* The vocabulary is the embedding's first dimension.  config.json must agree with it; GGUF may leave it out. */
+/* Binds the ends under these names.  The vocabulary is the embedding's first dimension.  config.json must agree with it; GGUF may leave it out. */
 int model_bind_named_ends(struct model *m, const char *embed, const char *norm)
 {
     static const char gguf[] = "token_embd.weight";

@@ -101,7 +101,7 @@ int exec_encode(struct exec *x, kv_seq seq, const struct exec_source *s)
 }
 
 /* Ends a step of an encoder that runs for its probe alone: no row is accepted. */
-static int shown(void *ctx, const float *logits, uint32_t *accepted)
+static int end_shown(void *ctx, const float *logits, uint32_t *accepted)
 {
     (void)logits;
     (void)accepted;
@@ -119,7 +119,7 @@ int exec_show_encoder(struct exec *x, const struct exec_source *s)
     TRY(checkpoint_recheck(x->m->ck));
     TRY(kv_new(x->kv, NULL, &seq));
     struct exec_span span = {.rows = {.seq = seq, .n = (uint32_t)rows, .cross = true}, .source = s};
-    int e = exec_step_judged(x, &span, 1, NULL, shown, &done);
+    int e = exec_step_judged(x, &span, 1, NULL, end_shown, &done);
     kv_drop(x->kv, seq);
     return done ? 0 : e;
 }

@@ -15,8 +15,9 @@ static int buffers(struct exec *x)
     struct pass *p = x->pass;
     size_t n = MAX(x->step_tokens, x->encoder_rows), bytes;
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
-        return ERR(NOMEM, "%zu tokens of %u activations are too large for memory; lower %s", n,
-                   x->m->hidden, n > x->step_tokens ? "max_encoder_len" : "step_tokens");
+        return ERR(NOMEM, "%zu tokens of %u activations take more than %zu bytes; lower %s", n,
+                   x->m->hidden, (size_t)SIZE_MAX,
+                   n > x->step_tokens ? "max_encoder_len" : "step_tokens");
     p->h = dev_alloc(x->queue, bytes);
     p->rows = dev_alloc(x->queue, bytes);
     p->end = mem_array(n, sizeof *p->end);
@@ -35,8 +36,8 @@ static int buffers(struct exec *x)
 }
 
 /* Records the steps of one phase, and sizes the scratch for its operations. */
-static int record(struct exec *x, int (*write)(const struct model *m, struct graph *g),
-                  uint32_t tokens, uint32_t tile, struct graph **out)
+static int record_phase(struct exec *x, int (*write)(const struct model *m, struct graph *g),
+                        uint32_t tokens, uint32_t tile, struct graph **out)
 {
     const struct model *m = x->m;
     TRY(graph_open(x, tokens, out));
@@ -71,9 +72,9 @@ static int record_graphs(struct exec *x, uint32_t tile)
 {
     const struct arch *a = x->m->arch;
     uint32_t rows = x->encoder_rows ? x->encoder_rows : x->step_tokens;
-    TRY(record(x, a->graph, x->step_tokens, tile, &x->graph));
+    TRY(record_phase(x, a->graph, x->step_tokens, tile, &x->graph));
     TRY(ends(x));
-    return a->encode ? record(x, a->encode, rows, tile, &x->encode) : 0;
+    return a->encode ? record_phase(x, a->encode, rows, tile, &x->encode) : 0;
 }
 
 const struct kv_group *exec_group(const struct exec *x, uint32_t site)
@@ -127,7 +128,7 @@ static int agree_rungs(const struct exec *x)
 
 /* Checks that the model and the preset agree.  Sinks are checked first: their default length is beyond any
  * model's. */
-static int agree(const struct exec *x, const struct exec_config *c)
+static int check_preset(const struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
     if (c->chunks) TRY(agree_chunks(x, c));
@@ -167,7 +168,7 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
         .index = !c->no_index,
-        /* other caches are refused by agree(), with a sentence */
+        /* other caches are refused by check_preset(), with a sentence */
         .borrows = c->streaming == KV_RESIDENT ? c->chunks : 0,
     };
 }
@@ -223,7 +224,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;
     if (e >= 0) e = dev_queue_open(m->dev, &d, &x->queue);
     if (e >= 0) e = store(x, c);
-    if (e >= 0) e = agree(x, c);
+    if (e >= 0) e = check_preset(x, c);
     if (e >= 0) e = buffers(x);
     if (e >= 0) e = record_graphs(x, widest_tile(x));
     if (e < 0) {

@@ -52,8 +52,11 @@ float *graph_buffer(struct graph *g, size_t width)
     size_t n;
     if (!ck_mul(width, g->tokens, &n) || !ck_mul(n, sizeof(float), &n)) {
         if (g->error >= 0)
-            g->error = ERR(NOMEM, "a buffer of %zu values for each of %u tokens is too large",
-                           width, g->tokens);
+            g->error =
+                ERR(NOMEM,
+                    "a buffer of %zu values for each of %u tokens takes more than %zu bytes; "
+                    "lower step_tokens",
+                    width, g->tokens, (size_t)SIZE_MAX);
         return NULL;
     }
     return got(g, dev_alloc(g->x->queue, n));
@@ -284,7 +287,7 @@ void mod_narrow(struct graph *g, uint32_t layer, float *x, uint32_t width)
     word(g, narrow_run, &(struct narrow){x, width}, sizeof(struct narrow));
 }
 
-struct norm {
+struct norm_word {
     struct mod_norm norm;
     const float *x;
     uint32_t per, width;
@@ -309,7 +312,7 @@ void norm_rows(struct dev_queue *d, const struct mod_norm *norm, const float *x,
 
 static int norm_run(struct pass *p, const void *arg)
 {
-    const struct norm *a = arg;
+    const struct norm_word *a = arg;
     norm_rows(p->queue, &a->norm, a->x, p->n * a->per, a->width, a->out);
     return 0;
 }
@@ -318,7 +321,7 @@ void mod_norm(struct graph *g, const struct mod_norm *norm, const float *x, uint
               uint32_t width, float *out)
 {
     assert(norm->kind != NORM_NONE);
-    struct norm a = {graph_norm(g, norm, width), x, per, width, out};
+    struct norm_word a = {graph_norm(g, norm, width), x, per, width, out};
     word(g, norm_run, &a, sizeof a);
 }
 
@@ -351,7 +354,7 @@ void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint
     graph_op(g, linear_run, a);
 }
 
-struct turn { /* a rotation of queries or keys */
+struct rotate_word { /* a rotation of queries or keys */
     const struct rotation *r, *sink;
     float *x, *copy;
     uint32_t heads, dim;
@@ -359,7 +362,7 @@ struct turn { /* a rotation of queries or keys */
 
 static int rope_run(struct pass *p, const void *arg)
 {
-    const struct turn *a = arg;
+    const struct rotate_word *a = arg;
     const struct rope *r = &p->x->m->rope[a->r->rope];
     size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
@@ -375,7 +378,7 @@ static int rope_run(struct pass *p, const void *arg)
 void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads, uint32_t dim)
 {
     assert(g->x->m->rope[rope].rot <= dim);
-    struct turn a = {.r = rotation(g, rope, 0), .x = x, .heads = heads, .dim = dim};
+    struct rotate_word a = {.r = rotation(g, rope, 0), .x = x, .heads = heads, .dim = dim};
     word(g, rope_run, &a, sizeof a);
 }
 
@@ -420,7 +423,7 @@ const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float
 {
     const struct kv_policy *p = &exec_group(g->x, site)->policy;
     assert(g->x->m->rope[rope].rot <= dim);
-    struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = heads, .dim = dim};
+    struct rotate_word a = {.r = rotation(g, rope, 0), .x = q, .heads = heads, .dim = dim};
     if (p->sinks && p->window) {
         a.copy = sink_copy(g, q, (size_t)heads * dim);
         a.sink = rotation(g, rope, p->sinks + p->window);

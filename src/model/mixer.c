@@ -37,7 +37,7 @@ int mixer_inner(struct model *m, const char *key, uint32_t *inner)
     return 0;
 }
 
-/* "auto" means a rank of a sixteenth of the hidden size. */
+/* Reads the rank, of which "auto" means a sixteenth of the hidden size. */
 static int read_rank(struct model *m, const char *key, uint32_t *rank)
 {
     const json_t *v = model_is_gguf(m) ? NULL : json_object_get(m->config, key);
@@ -157,7 +157,7 @@ struct mixer1_buffers mixer1_buffers_new(struct graph *g, const struct mixer1_sh
     };
 }
 
-/* The norms of the scan's parameters (Falcon Mamba, Jamba). */
+/* Norms the parameters of the scan (Falcon Mamba, Jamba). */
 static void norm_params(struct graph *g, const struct mixer1 *w, const struct mixer1_buffers *b)
 {
     if (w->dt_norm.kind) mod_norm(g, &w->dt_norm, b->dt_in, 1, w->s.rank, b->dt_in);

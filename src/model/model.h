@@ -148,13 +148,13 @@ struct quantize {
     void (*on_notice)(void *ctx, const char *text);
     void *ctx;
 };
-/* device: as dev_open takes it. */
+/* Opens a model and quantizes its matrices.  device: as dev_open takes it. */
 int model_open_quantized(const char *path, const struct quantize *q, const char *device,
                          struct model **out);
 int weights_quantize(struct model *m, const struct quantize *q);
 /* Opens the architecture of m->ck.  If m->matrices is set, also notes there which tensors are matrices. */
 int model_bind(struct model *m);
-/* frees everything that model_bind has made, but not the checkpoint */
+/* Frees everything that model_bind has made, but not the checkpoint. */
 void model_done(struct model *m);
 void matrix_note(struct matrix_list *l, const struct tensor *t, bool turned);
 void model_close(struct model *m);
@@ -556,7 +556,7 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: cuts a sequence to its first `want` rows, with the bits of a sequence that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
-/* The same.  *from: the first recomputed row, or `want` if no row was recomputed. */
+/* Does the same.  *from: the first recomputed row, or `want` if no row was recomputed. */
 int exec_crop_from(struct exec *x, kv_seq s, uint32_t want, uint32_t *from);
 /* Feeds rows [from, to) again, turn by turn.  past: the sequence as it was. */
 int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t from, uint32_t to);
@@ -626,7 +626,7 @@ void *graph_own(struct graph *g, size_t n, size_t size); /* zeroed, lives as lon
  * the model has bound them and record this address.  NULL stays NULL. */
 void *graph_weights(struct graph *g, const void *host, size_t n);
 struct dev_weight graph_matrix(struct graph *g, const struct dev_weight *w);
-/* n bytes that the host fills for each step */
+/* Makes a table of n bytes that the host fills for each step. */
 struct graph_table graph_table(struct graph *g, size_t n);
 void graph_op(struct graph *g, graph_run run,
               const void *arg);                            /* a new word: any file may add one */
@@ -643,7 +643,7 @@ void mod_embed(struct graph *g);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after the last addition to the
  * embedding. */
 void mod_mark(struct graph *g, uint32_t layer);
-/* The same for an encoder's result x, [hidden] per token, as what follows its last layer. */
+/* Shows an encoder's result x, [hidden] per token, to probes, as what follows its last layer. */
 void mod_mark_end(struct graph *g, uint32_t n_layers, const float *x);
 /* Narrows the step to the tokens whose logits are wanted.  Use it after the attention of every layer; it acts in
  * the last one.  The words after it compute only these tokens.  Their rows of h, and of x, which has `width`

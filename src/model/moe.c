@@ -26,7 +26,7 @@ int moe_new(struct model *m, uint32_t n, uint32_t top, uint32_t ffn, struct moe 
     return moe->expert ? 0 : ERR_NOMEM;
 }
 
-/* A buffer of ids. */
+/* Makes a buffer of ids. */
 static uint32_t *ids(struct graph *g, size_t width)
 {
     return (uint32_t *)(void *)graph_buffer(g, width);

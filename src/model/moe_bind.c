@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Older Hugging Face checkpoints: a tensor for each expert and matrix. */
+/* Binds experts of older Hugging Face checkpoints, which have a tensor for each expert and matrix. */
 static int bind_single(struct model *m, uint32_t layer, const struct moe_names *n, struct moe *moe)
 {
     uint32_t h = m->hidden, f = moe->ffn;
@@ -24,7 +24,7 @@ static int bind_single(struct model *m, uint32_t layer, const struct moe_names *
     return 0;
 }
 
-/* GGUF files: gate, up and down are each stacked over the experts. */
+/* Binds experts of GGUF files, where gate, up and down are each stacked over the experts. */
 static int bind_gguf(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *all)
 {
     uint32_t h = m->hidden, f = moe->ffn, n = moe->n;
@@ -40,7 +40,7 @@ static int bind_gguf(struct model *m, uint32_t layer, struct moe *moe, struct de
     return 0;
 }
 
-/* Newer Hugging Face checkpoints: stacked, with gate and up in one. */
+/* Binds experts of newer Hugging Face checkpoints, where they are stacked, with gate and up in one tensor. */
 static int bind_stacked(struct model *m, uint32_t layer, const char *gate_up, const char *down,
                         struct moe *moe, struct dev_weight *all)
 {

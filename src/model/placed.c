@@ -45,7 +45,7 @@ static uint32_t index_of(const struct placed *p, const void *host, size_t n)
     return lo;
 }
 
-static void *place(struct placed *p, struct dev *dev, const void *host, size_t n)
+static void *place_weights(struct placed *p, struct dev *dev, const void *host, size_t n)
 {
     uint32_t i = index_of(p, host, n);
     if (i < p->n_places && p->place[i].host == host && p->place[i].n == n) return p->place[i].at;
@@ -67,7 +67,7 @@ void *model_placed(const struct model *m, const void *host, size_t n)
 {
     if (m->dev->kind->is_host) return dev_weights(m->dev, host, n);
     pthread_mutex_lock(&m->placed->lock);
-    void *at = place(m->placed, m->dev, host, n);
+    void *at = place_weights(m->placed, m->dev, host, n);
     pthread_mutex_unlock(&m->placed->lock);
     return at;
 }

@@ -83,7 +83,7 @@ struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v)
                                       {.name = "v", .heads = heads, .dim = dim_v}}};
 }
 
-/* A state is a sum over the whole text, so it is never rounded to 16 bits. */
+/* Returns the type of a plane.  A state is a sum over the whole text, so it is never rounded to 16 bits. */
 static enum dtype plane_dtype(const struct kv_site *s, enum dtype rows)
 {
     return s->kind == KV_STATE ? DT_F32 : rows;

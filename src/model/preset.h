@@ -23,7 +23,7 @@ struct kv_site {
     uint32_t n_planes;
     struct kv_site_plane plane[KV_MAX_PLANES]; /* k, v | conv, ssm | conv, delta */
 };
-/* A site of keys [heads][dim] and values [heads][dim_v] per token. */
+/* Returns a site of keys [heads][dim] and values [heads][dim_v] per token. */
 struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);
 /* Returns the bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
 size_t kv_site_bytes(const struct kv_site *s, enum dtype rows);

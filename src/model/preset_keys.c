@@ -52,7 +52,7 @@ bool kv_keys_ignores(const char *key)
 }
 
 /* Spells option `name` for plane 0 (keys), 1 (values) or -1 (both). */
-static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
+static const char *spell_key(const char *name, int plane, char out[KV_OPTION_NAME])
 {
     static const char *const suffix[] = {"", "_key", "_value"};
     snprintf(out, KV_OPTION_NAME, "%s%s", name, suffix[plane + 1]);
@@ -62,7 +62,7 @@ static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
 /* Spells an option as it was given. */
 static const char *spell_given(const struct kv_key_option *w, char out[KV_OPTION_NAME])
 {
-    if (!w->only) return spell(w->name, w->plane, out);
+    if (!w->only) return spell_key(w->name, w->plane, out);
     return w->only->option[kv_codec_option_at(w->only, w->name)].own[w->plane];
 }
 
@@ -85,7 +85,7 @@ static int unknown_key(const char *what, const char *key)
         for (uint32_t k = 0; k < kv_codec_at(i)->n_options; k++)
             for (size_t p = 0; p < countof(planes); p++) {
                 near_begin(&n, key);
-                near_try(&n, spell(kv_codec_at(i)->option[k].name, planes[p], word));
+                near_try(&n, spell_key(kv_codec_at(i)->option[k].name, planes[p], word));
                 if (planes[p] >= 0 && kv_codec_at(i)->option[k].own[planes[p]])
                     near_try(&n, kv_codec_at(i)->option[k].own[planes[p]]);
                 if (!n.best || n.cost >= least) continue;
@@ -153,7 +153,7 @@ const struct kv_codec_option *kv_keys_option(const char *key, int *plane,
                 const struct kv_codec_option *o = &kv_codec_at(i)->option[k];
                 const char *own = *plane < 0 ? NULL : o->own[*plane];
                 *only = own && same_word(key, own) ? kv_codec_at(i) : NULL;
-                if (*only || same_word(key, spell(o->name, *plane, word))) return o;
+                if (*only || same_word(key, spell_key(o->name, *plane, word))) return o;
             }
     return NULL;
 }
@@ -178,7 +178,7 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
     if (only)
         snprintf(word, sizeof word, "%s", o->own[plane]);
     else
-        spell(o->name, plane, word);
+        spell_key(o->name, plane, word);
     for (uint32_t i = 0; !only && kv_codec_at(i) && (n < p->min || n > p->max); i++) {
         int at = kv_codec_option_at(kv_codec_at(i), o->name);
         if (at >= 0) p = &kv_codec_at(i)->option[at];
@@ -361,7 +361,7 @@ static int apply_option(const struct kv_key_option *w, struct kv_codec_pair *o)
                key, k ? k->name : KV_CODEC_NONE, v ? v->name : KV_CODEC_NONE);
 }
 
-/* A codec without a residual refuses its length, as Transformers does, unless the other plane's codec has one. */
+/* Checks residual_length.  A codec without a residual refuses it, as Transformers does, unless the other plane's codec has one. */
 static int check_residual(const struct kv_keys *k, const struct kv_codec_pair *o)
 {
     const struct kv_codec_kind *without = NULL;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-struct splicing {
+struct splice_work {
     struct exec *x;
     kv_seq seq;
     int32_t *tok;           /* the whole text; tokens before `fed` are in the sequence */
@@ -18,7 +18,7 @@ struct splicing {
 };
 
 /* Computes the tokens up to `end`, or as many as are left. */
-static int compute(struct splicing *s, uint32_t end)
+static int compute(struct splice_work *s, uint32_t end)
 {
     const uint32_t n = end > s->fed ? MIN(end - s->fed, s->left) : 0;
     if (!n) return 0;
@@ -31,15 +31,15 @@ static int compute(struct splicing *s, uint32_t end)
 }
 
 /* Appends one chunk, which begins at s->at: borrows its rows, or leaves its tokens to the next compute. */
-static int put_chunk(struct splicing *s, const struct exec_chunk *c)
+static int put_chunk(struct splice_work *s, const struct exec_chunk *c)
 {
     struct kv *kv = s->x->kv;
     struct kv_loan loan;
     /* tokens of the chunk that the prefix index gave, or that an earlier call computed */
     const uint32_t have = s->fed > s->at ? MIN(s->fed - s->at, c->n) : 0;
     uint32_t again = MAX(MIN(c->again, c->n), have), rows = 0;
-    /* If the prefix index gave half of a chunk, the rest is computed, so that texts that begin alike are exact.  If it gave
-     * less, another document only begins alike. */
+    /* If the prefix index gave at least half of a chunk, the rest is computed: the texts probably continue alike, and then
+     * all rows are exact.  If it gave less, another document probably has the same first lines, and the chunk moves. */
     const bool moves = again < c->n && (have <= c->again || have < c->n / 2);
     int e = moves ? kv_lend(kv, s->seq, c->tok, c->n, &loan) : 0;
     if (e > 0) {
@@ -56,7 +56,7 @@ static int put_chunk(struct splicing *s, const struct exec_chunk *c)
     return e;
 }
 
-static int splice(struct splicing *s, const struct exec_chunk *chunk, uint32_t n, uint32_t total)
+static int splice(struct splice_work *s, const struct exec_chunk *chunk, uint32_t n, uint32_t total)
 {
     if (!kv_len(s->x->kv, s->seq)) {
         TRY(exec_match(s->x, s->seq, s->tok, total, 0, &s->fed));
@@ -68,7 +68,7 @@ static int splice(struct splicing *s, const struct exec_chunk *chunk, uint32_t n
 }
 
 /* Refuses chunks with tokens that the model does not have.  Returns their number. */
-static int64_t count(const struct exec *x, const struct exec_chunk *chunk, uint32_t n)
+static int64_t count_tokens(const struct exec *x, const struct exec_chunk *chunk, uint32_t n)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -83,7 +83,7 @@ static int64_t count(const struct exec *x, const struct exec_chunk *chunk, uint3
 }
 
 /* True if the sequence ends with the first tokens of the text. */
-static bool ends_with(const struct splicing *s, uint64_t taken)
+static bool sequence_ends_with(const struct splice_work *s, uint64_t taken)
 {
     const uint32_t len = kv_len(s->x->kv, s->seq);
     return taken <= len && (!taken || !memcmp(kv_tokens(s->x->kv, s->seq) + len - taken, s->tok,
@@ -93,14 +93,15 @@ static bool ends_with(const struct splicing *s, uint64_t taken)
 int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint32_t n,
                 uint64_t taken, uint64_t most, struct exec_spliced *out)
 {
-    struct splicing s = {.x = x, .seq = seq, .left = (uint32_t)MIN(most - 1, UINT32_MAX - 1) + 1};
+    struct splice_work s = {
+        .x = x, .seq = seq, .left = (uint32_t)MIN(most - 1, UINT32_MAX - 1) + 1};
     struct kv_mark mark;
     if (!x->borrows)
         return ERR(UNSUPPORTED,
                    "the cache was opened without moved_chunks, so no chunk can move to "
                    "another position; set cache_config {\"moved_chunks\": N}");
     TRY(exec_idle(x));
-    const int64_t total = count(x, chunk, n);
+    const int64_t total = count_tokens(x, chunk, n);
     if (total < 0) return (int)total;
     if (taken > (uint64_t)total)
         return ERR(ARG, "%llu tokens are taken of chunks that have %lld", (unsigned long long)taken,
@@ -113,11 +114,12 @@ int exec_splice(struct exec *x, kv_seq seq, const struct exec_chunk *chunk, uint
     if (!(s.tok = mem_array((size_t)total + !total, sizeof *s.tok))) return ERR_NOMEM;
     for (uint32_t i = 0, at = 0; i < n; at += chunk[i++].n)
         memcpy(s.tok + at, chunk[i].tok, chunk[i].n * sizeof *s.tok);
-    int e = ends_with(&s, taken) ? kv_mark(x->kv, seq, &mark)
-                                 : ERR(ARG,
-                                       "the sequence does not end with the %llu tokens that "
-                                       "are taken of the chunks",
-                                       (unsigned long long)taken);
+    int e = sequence_ends_with(&s, taken)
+                ? kv_mark(x->kv, seq, &mark)
+                : ERR(ARG,
+                      "the sequence does not end with the %llu tokens that "
+                      "are taken of the chunks",
+                      (unsigned long long)taken);
     if (e >= 0) {
         s.fed = (uint32_t)taken;
         e = splice(&s, chunk, n, (uint32_t)total);

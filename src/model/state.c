@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Returns a copy of an argument that lives as long as the graph. */
-static void *own(struct graph *g, const void *arg, size_t size)
+static void *own_argument(struct graph *g, const void *arg, size_t size)
 {
     void *a = graph_own(g, 1, size);
     if (a) memcpy(a, arg, size);
@@ -24,7 +24,7 @@ static int conv_run(struct pass *p, const void *arg)
 
 void mod_conv(struct graph *g, const struct mod_conv *a)
 {
-    struct mod_conv *w = own(g, a, sizeof *a);
+    struct mod_conv *w = own_argument(g, a, sizeof *a);
     size_t row = a->conv.channels * sizeof(float);
     if (!w) return;
     w->conv.w = graph_weights(g, a->conv.w, a->conv.taps * row);
@@ -45,7 +45,7 @@ static int scan_run(struct pass *p, const void *arg)
 
 void mod_scan(struct graph *g, const struct mod_scan *a)
 {
-    struct mod_scan *w = own(g, a, sizeof *a);
+    struct mod_scan *w = own_argument(g, a, sizeof *a);
     size_t row = a->scan.channels * sizeof(float);
     if (!w) return;
     w->scan.a = graph_weights(g, a->scan.a, a->scan.one_decay ? row : a->scan.n * row);
@@ -66,7 +66,7 @@ static int delta_run(struct pass *p, const void *arg)
 
 void mod_delta(struct graph *g, const struct mod_delta *a)
 {
-    struct mod_delta *w = own(g, a, sizeof *a);
+    struct mod_delta *w = own_argument(g, a, sizeof *a);
     if (!w) return;
     w->delta.a = graph_weights(g, a->delta.a, a->delta.heads * sizeof(float));
     w->site = graph_number(g, a->site);
@@ -81,7 +81,7 @@ static int cut_run(struct pass *p, const void *arg)
 
 static void add_cut(struct graph *g, const struct dev_cut *a)
 {
-    struct dev_cut *w = own(g, a, sizeof *a);
+    struct dev_cut *w = own_argument(g, a, sizeof *a);
     if (w) graph_op(g, cut_run, w);
 }
 
@@ -108,7 +108,8 @@ static int softplus_run(struct pass *p, const void *arg)
 void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width)
 {
     const float *y = graph_weights(g, bias, width * sizeof *y);
-    struct softplus_args *w = own(g, &(struct softplus_args){x, y, lo, hi, width}, sizeof *w);
+    struct softplus_args *w =
+        own_argument(g, &(struct softplus_args){x, y, lo, hi, width}, sizeof *w);
     if (w) graph_op(g, softplus_run, w);
 }
 
@@ -123,7 +124,7 @@ void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
 {
     const float *y = graph_weights(g, by, width * sizeof *y);
     struct softplus_args *w =
-        own(g, &(struct softplus_args){.x = x, .y = y, .width = width}, sizeof *w);
+        own_argument(g, &(struct softplus_args){.x = x, .y = y, .width = width}, sizeof *w);
     if (w) graph_op(g, mul_row_run, w);
 }
 
@@ -136,7 +137,8 @@ static int sigmoid_run(struct pass *p, const void *arg)
 
 void mod_sigmoid(struct graph *g, float *x, uint32_t width)
 {
-    struct softplus_args *w = own(g, &(struct softplus_args){.x = x, .width = width}, sizeof *w);
+    struct softplus_args *w =
+        own_argument(g, &(struct softplus_args){.x = x, .width = width}, sizeof *w);
     if (w) graph_op(g, sigmoid_run, w);
 }
 
@@ -150,7 +152,7 @@ static int scale_rows_run(struct pass *p, const void *arg)
 void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width)
 {
     struct softplus_args *w =
-        own(g, &(struct softplus_args){.x = x, .y = by, .width = width}, sizeof *w);
+        own_argument(g, &(struct softplus_args){.x = x, .y = by, .width = width}, sizeof *w);
     if (w) graph_op(g, scale_rows_run, w);
 }
 
@@ -164,7 +166,7 @@ static int gelu_erf_mul_run(struct pass *p, const void *arg)
 void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t width)
 {
     struct softplus_args *w =
-        own(g, &(struct softplus_args){.x = gate, .y = up, .width = width}, sizeof *w);
+        own_argument(g, &(struct softplus_args){.x = gate, .y = up, .width = width}, sizeof *w);
     if (w) graph_op(g, gelu_erf_mul_run, w);
 }
 

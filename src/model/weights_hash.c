@@ -39,7 +39,9 @@ static int count_pieces(struct hashing *h, uint32_t *n)
     }
     h->first[n_tensors] = pieces;
     if (pieces > UINT32_MAX)
-        return ERR(LIMIT, "%s: too many bytes of weights to hash", checkpoint_path(h->ck));
+        return ERR(LIMIT, "%s: the weights have %llu pieces of %u bytes, and %u can be hashed",
+                   checkpoint_path(h->ck), (unsigned long long)pieces, (unsigned)(PIECE),
+                   UINT32_MAX);
     *n = (uint32_t)pieces;
     return 0;
 }

@@ -137,7 +137,7 @@ static int add_u64(struct buf *b, uint64_t v, size_t n)
     return buf_append(b, byte, n);
 }
 
-static int add_text(struct buf *b, const char *s)
+static int add_string(struct buf *b, const char *s)
 {
     TRY(add_u64(b, strlen(s), 8));
     return buf_puts(b, s);
@@ -145,9 +145,9 @@ static int add_text(struct buf *b, const char *s)
 
 static int add_value(struct buf *b, const char *key, const char *value)
 {
-    TRY(add_text(b, key));
+    TRY(add_string(b, key));
     TRY(add_u64(b, 8, 4)); /* a string */
-    return add_text(b, value);
+    return add_string(b, value);
 }
 
 static uint32_t type_number(enum dtype t)
@@ -170,7 +170,7 @@ static int make_head(const struct model *m, const struct matrix_list *l, enum dt
     TRY(add_value(b, "kvik.quantize", dtype_name(to)));
     for (uint32_t i = 0; i < l->n; i++) {
         const struct matrix *x = &l->v[i];
-        TRY(add_text(b, x->t->name));
+        TRY(add_string(b, x->t->name));
         TRY(add_u64(b, x->t->n_dims, 4));
         TRY(add_u64(b, x->cols, 8)); /* innermost first */
         TRY(add_u64(b, x->rows, 8));
@@ -351,7 +351,9 @@ static int make_kept(struct conversion *j)
 
 static int make_in_memory(struct conversion *j)
 {
-    if (j->bytes > SIZE_MAX / 2) return ERR(LIMIT, "the weights are too large for memory");
+    if (j->bytes > SIZE_MAX / 2)
+        return ERR(LIMIT, "the quantized weights have %llu bytes, and memory can hold %zu",
+                   (unsigned long long)j->bytes, (size_t)SIZE_MAX / 2);
     struct output s = {.memory = mem_aligned((size_t)j->bytes)};
     if (!s.memory) return ERR_NOMEM;
     int e = quantize_all(&j->list, &j->head, &s);

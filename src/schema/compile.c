@@ -44,7 +44,9 @@ static const char *keep_path(struct compiler *c, struct buf *b)
         size_t cap = c->cap_path ? c->cap_path * 2 : 64;
         char **path = c->n_path < PATHS ? mem_grow(c->path, cap, sizeof *path) : NULL;
         if (!path) {
-            if (c->n_path >= PATHS) (void)ERR(LIMIT, "%s: the schema has too many parts", c->what);
+            if (c->n_path >= PATHS)
+                (void)ERR(LIMIT, "%s: the schema has more parts than the limit of %d", c->what,
+                          PATHS);
             mem_free(text);
             return NULL;
         }
@@ -118,7 +120,7 @@ static int grow_nodes(struct compiler *c)
     uint32_t cap = s->cap_node ? s->cap_node * 2 : 64;
     if (s->n_node >= NODES)
         return ERR(LIMIT, "%s: the schema has more than %d parts", c->what, NODES);
-    struct node *node = mem_grow(s->node, cap, sizeof *node);
+    struct value_node *node = mem_grow(s->node, cap, sizeof *node);
     if (!node) return ERR_NOMEM;
     s->node = node;
     struct items *conj = mem_grow(c->conj, cap, sizeof *conj);
@@ -148,7 +150,7 @@ int node_of(struct compiler *c, struct items *list, uint32_t *out)
             items_done(list);
             return 0;
         }
-    s->node[s->n_node] = (struct node){0};
+    s->node[s->n_node] = (struct value_node){0};
     c->conj[s->n_node] = *list;
     *list = (struct items){0};
     *out = s->n_node++;
@@ -179,7 +181,7 @@ static int check_apart(const struct compiler *c)
 }
 
 /* Removes what has no value, and names the place of an object that cannot be followed. */
-static int settle(const struct compiler *c)
+static int settle_schema(const struct compiler *c)
 {
     uint32_t bad = 0, i = 0;
     int e = schema_settle(c->s, &bad);
@@ -200,9 +202,10 @@ static int compile_all(struct compiler *c, const json_t *json)
     for (uint32_t i = 0; i < c->s->n_node; i++) {
         TRY(expand_node(c, i));
         if (c->s->n_basic > BASICS)
-            return ERR(LIMIT, "%s: the schema has too many alternatives", c->what);
+            return ERR(LIMIT, "%s: the schema has %u alternatives, the limit is %d", c->what,
+                       c->s->n_basic, BASICS);
     }
-    TRY(settle(c));
+    TRY(settle_schema(c));
     TRY(check_apart(c));
     if (!c->s->node[c->s->root].live)
         return ERR(ARG, "%s: no value is valid under this schema", c->what);

@@ -9,12 +9,12 @@
 
 enum { STEPS = 2000, CHOICES = 4096 };
 
-struct choice {
+struct node_choice {
     struct items todo, atoms;
     uint32_t steps;
 };
 
-static int expand(struct compiler *c, struct choice *x);
+static int expand(struct compiler *c, struct node_choice *x);
 
 static int copy_items(const struct items *from, struct items *to)
 {
@@ -29,8 +29,8 @@ static int copy_items(const struct items *from, struct items *to)
 /* Makes a choice of its own from a copy of this one and more items, and expands it. */
 static int branch_all(struct compiler *c, const void *choice, const struct item *it, size_t n)
 {
-    const struct choice *x = choice;
-    struct choice y = {.steps = x->steps};
+    const struct node_choice *x = choice;
+    struct node_choice y = {.steps = x->steps};
     int e = copy_items(&x->todo, &y.todo);
     if (e >= 0) e = copy_items(&x->atoms, &y.atoms);
     for (size_t i = 0; e >= 0 && i < n; i++)
@@ -41,7 +41,7 @@ static int branch_all(struct compiler *c, const void *choice, const struct item 
     return e;
 }
 
-static int branch(struct compiler *c, const struct choice *x, struct item it)
+static int branch(struct compiler *c, const struct node_choice *x, struct item it)
 {
     return branch_all(c, x, &it, 1);
 }
@@ -160,7 +160,7 @@ static int note_apart(struct compiler *c, const struct item *it, const json_t *l
 }
 
 /* Puts everything that a schema's keywords refer to on the list of items.  Returns 1 if no value can be valid. */
-static int open_schema(struct compiler *c, struct choice *x, const struct item *it)
+static int open_schema(struct compiler *c, struct node_choice *x, const struct item *it)
 {
     const json_t *v;
     struct item target;
@@ -210,7 +210,7 @@ static int open_schema(struct compiler *c, struct choice *x, const struct item *
     return items_put(&x->atoms, *it);
 }
 
-static int branches(struct compiler *c, const struct choice *x, const struct item *it)
+static int branches(struct compiler *c, const struct node_choice *x, const struct item *it)
 {
     for (size_t i = 0; i < json_array_size(it->v); i++) {
         const char *path = path_at(c, it->path, "", i);
@@ -222,7 +222,7 @@ static int branches(struct compiler *c, const struct choice *x, const struct ite
 }
 
 /* Makes a choice for each branch of a oneOf: this branch, and all others negated. */
-static int one_of(struct compiler *c, const struct choice *x, const struct item *it)
+static int one_of(struct compiler *c, const struct node_choice *x, const struct item *it)
 {
     size_t n = json_array_size(it->v);
     struct item part[64];
@@ -239,7 +239,7 @@ static int one_of(struct compiler *c, const struct choice *x, const struct item 
     return 0;
 }
 
-static int if_else(struct compiler *c, const struct choice *x, const struct item *it)
+static int if_else(struct compiler *c, const struct node_choice *x, const struct item *it)
 {
     struct item part[2] = {
         {.v = json_object_get(it->v, "if"), .path = it->path, .role = ROLE_SCHEMA},
@@ -252,7 +252,7 @@ static int if_else(struct compiler *c, const struct choice *x, const struct item
     return branch_all(c, x, part, other ? 2 : 1);
 }
 
-static int depends(struct compiler *c, const struct choice *x, const struct item *it)
+static int depends(struct compiler *c, const struct node_choice *x, const struct item *it)
 {
     struct item is = *it;
     is.role = ROLE_ABSENT;
@@ -263,7 +263,7 @@ static int depends(struct compiler *c, const struct choice *x, const struct item
 }
 
 /* Makes the choices of an enum: one for all its scalars, one for each array and object. */
-static int values(struct compiler *c, const struct choice *x, const struct item *it)
+static int values(struct compiler *c, const struct node_choice *x, const struct item *it)
 {
     bool scalars = false;
     for (size_t i = 0; i < json_array_size(it->v); i++) {
@@ -364,7 +364,7 @@ static int make_basics(struct compiler *c, const struct items *atoms)
     return 0;
 }
 
-static int expand(struct compiler *c, struct choice *x)
+static int expand(struct compiler *c, struct node_choice *x)
 {
     while (x->todo.n > 0) {
         struct item it = x->todo.v[--x->todo.n];
@@ -397,7 +397,7 @@ static int expand(struct compiler *c, struct choice *x)
 
 int expand_node(struct compiler *c, uint32_t node)
 {
-    struct choice x = {0};
+    struct node_choice x = {0};
     uint32_t first = c->s->n_basic;
     c->choices = 0;
     int e = copy_items(&c->conj[node], &x.todo);

@@ -13,7 +13,7 @@ enum { SPACE_NONE, SPACE_CLOSED, SPACE_CR, SPACE_LINE, INDENT = 64 };
 enum { FRAMES = 1 << 15, SETS = 1 << 15, SCRATCHES = 1 << 14, POOL = 1 << 14 };
 enum { MOST_WORDS = 64 }; /* 4096 declared names */
 
-struct names {
+struct name_set {
     uint64_t left[MOST_WORDS];
     bool open, some;
 };
@@ -125,10 +125,10 @@ static bool names_left(const struct machine *m, const struct frame *f, uint64_t 
 }
 
 /* Returns the names that may come next in a frame; valid until the next call. */
-static const struct names *names_of(struct machine *m, uint32_t frame)
+static const struct name_set *names_of(struct machine *m, uint32_t frame)
 {
     if (frame & SCRATCH || frame != m->named) {
-        struct names *n = m->names;
+        struct name_set *n = m->names;
         n->some = names_left(m, machine_frame(m, frame), n->left, &n->open);
         m->named = frame & SCRATCH ? 0 : frame;
     }
@@ -136,7 +136,7 @@ static const struct names *names_of(struct machine *m, uint32_t frame)
 }
 
 /* True if a name that may come next begins with the text that led to state q of the automaton of names. */
-static bool name_alive(const struct basic *b, const struct names *n, uint32_t q)
+static bool name_alive(const struct basic *b, const struct name_set *n, uint32_t q)
 {
     if (q == DFA_DEAD) return false;
     if (n->open && b->open[q]) return true;
@@ -149,8 +149,8 @@ static bool name_alive(const struct basic *b, const struct names *n, uint32_t q)
 
 struct reader { /* the string or name that a character belongs to */
     const struct basic *b;
-    const struct names *names; /* NULL: a string */
-    bool plain;                /* \\u may not write printable ASCII (can_code) */
+    const struct name_set *names; /* NULL: a string */
+    bool plain;                   /* \\u may not write printable ASCII (can_code) */
 };
 
 static bool alive(const struct reader *r, const struct thread *t, uint32_t q)
@@ -342,7 +342,7 @@ static void string(struct machine *m, const struct thread *t, uint8_t b)
 }
 
 /* Takes the closing quote of a name, and notes the name in the frame. */
-static void named(struct machine *m, const struct thread *t, const struct names *names)
+static void named(struct machine *m, const struct thread *t, const struct name_set *names)
 {
     const struct frame *f = machine_frame(m, t->frame);
     const struct basic *b = basic_of(m, f->basic);
@@ -368,10 +368,10 @@ static void named(struct machine *m, const struct thread *t, const struct names 
     if (frame) emit(m, &(struct thread){.frame = frame, .what = b->value[c], .mode = MODE_COLON});
 }
 
-static void name(struct machine *m, const struct thread *t, uint8_t b)
+static void name_byte(struct machine *m, const struct thread *t, uint8_t b)
 {
     const struct frame *f = machine_frame(m, t->frame);
-    const struct names *names = names_of(m, t->frame);
+    const struct name_set *names = names_of(m, t->frame);
     if (b == '"' && t->stage == STAGE_CHAR)
         named(m, t, names);
     else
@@ -430,7 +430,7 @@ static void begin_value(struct machine *m, const struct thread *t, uint32_t basi
 
 static void value(struct machine *m, const struct thread *t, uint8_t byte)
 {
-    const struct node *n = &m->s->node[t->what];
+    const struct value_node *n = &m->s->node[t->what];
     if (is_space(byte)) {
         space(m, t, byte);
         return;
@@ -508,7 +508,7 @@ static void behind(struct machine *m, const struct thread *t, uint8_t byte)
     }
 }
 
-static void number(struct machine *m, const struct thread *t, uint8_t byte)
+static void number_byte(struct machine *m, const struct thread *t, uint8_t byte)
 {
     const struct basic *b = basic_of(m, t->what);
     struct thread n = *t;
@@ -556,13 +556,13 @@ void machine_step(struct machine *m, const struct thread *t, uint8_t byte)
         word(m, t, byte);
         return;
     case MODE_NUMBER:
-        number(m, t, byte);
+        number_byte(m, t, byte);
         return;
     case MODE_STRING:
         string(m, t, byte);
         return;
     case MODE_NAME:
-        name(m, t, byte);
+        name_byte(m, t, byte);
         return;
     case MODE_COLON:
         if (byte == ':')

@@ -199,7 +199,7 @@ static uint32_t keep_state(struct matcher *m, const struct thread *v, uint32_t n
     return m->by_state[at] = m->n_state++;
 }
 
-static int compare(const struct thread *a, const struct thread *b)
+static int compare_threads(const struct thread *a, const struct thread *b)
 {
     return memcmp(a, b, sizeof *a);
 }
@@ -216,9 +216,9 @@ static uint32_t keep_threads(struct matcher *m, uint32_t from)
         struct thread t = m->x.pool[i];
         if (t.frame & SCRATCH && !(t.frame = keep_chain(m, t.frame))) return 0;
         uint32_t k = n;
-        while (k > 0 && compare(&m->moved[k - 1], &t) > 0)
+        while (k > 0 && compare_threads(&m->moved[k - 1], &t) > 0)
             k--;
-        if (k > 0 && !compare(&m->moved[k - 1], &t)) continue;
+        if (k > 0 && !compare_threads(&m->moved[k - 1], &t)) continue;
         memmove(m->moved + k + 1, m->moved + k, (n - k) * sizeof *m->moved);
         m->moved[k] = t;
         n++;
@@ -381,7 +381,8 @@ static inline bool step_plain(struct machine *x, const struct thread *t, uint8_t
 }
 
 /* Walks a trie, beginning with the threads pool[from .. n_pool). */
-static void walk(struct matcher *m, const struct trie_of_tokens *l, uint32_t start, uint64_t *bits)
+static void walk_trie(struct matcher *m, const struct trie_of_tokens *l, uint32_t start,
+                      uint64_t *bits)
 {
     struct machine *x = &m->x;
     m->from[0] = start;
@@ -436,13 +437,13 @@ static int find_mask(struct matcher *m, uint32_t state, uint64_t *bits)
         const uint64_t *plain = m->l->plain + (size_t)(room - 1) * m->words;
         for (uint32_t i = 0; i < m->words; i++)
             bits[i] |= plain[i];
-        walk(m, &m->l->rest, 0, bits);
+        walk_trie(m, &m->l->rest, 0, bits);
     }
     if (x->full) return too_large();
     begin_walk(m);
     for (uint32_t i = 0; i < n; i++)
         if (!plain_room(m, &t[i])) x->pool[x->n_pool++] = t[i];
-    if (x->n_pool) walk(m, &m->l->all, 0, bits);
+    if (x->n_pool) walk_trie(m, &m->l->all, 0, bits);
     return x->full ? too_large() : 0;
 }
 

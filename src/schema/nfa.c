@@ -233,7 +233,10 @@ static int subset_put(struct subset *s, uint32_t *out)
     if (s->n_member + n > s->cap_member) {
         size_t cap = MAX(s->cap_member * 2, s->n_member + n);
         if (cap > (size_t)DFA_CELLS * 4)
-            return ERR(LIMIT, "the pattern needs more memory than the limit");
+            return ERR(LIMIT,
+                       "the pattern needs sets of %zu states together, the limit is %zu; make its "
+                       "repetitions and alternatives fewer",
+                       cap, (size_t)DFA_CELLS * 4);
         uint32_t *more = mem_grow(s->member, cap, sizeof *more);
         if (!more) return ERR_NOMEM;
         s->member = more;

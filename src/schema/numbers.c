@@ -29,7 +29,10 @@ static int split(const char *digit, int n, int before, struct decimal *out)
     while (n > 0 && digit[n - 1] == '0')
         n--;
     if (before > DIGITS - 20 || n - before > DIGITS - 20)
-        return ERR(LIMIT, "a number has too many digits");
+        return ERR(
+            LIMIT,
+            "a number has %d digits before the point and %d behind it, the limit of each is %d",
+            MAX(before, 0), MAX(n - before, 0), DIGITS - 20);
     for (int i = 0; i < before; i++)
         out->whole[out->n_whole++] = i < n ? digit[i] : '0';
     for (int i = before; i < n; i++)

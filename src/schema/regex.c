@@ -16,7 +16,7 @@ struct set {
     struct range v[MOST_RANGES];
     uint32_t n;
 };
-struct parser {
+struct regex_parser {
     struct nfa *a;
     const char *s;
     size_t n, at;
@@ -28,31 +28,31 @@ struct fragment { /* a part of the automaton, between two states */
     uint32_t in, out;
 };
 
-static int refuse_pattern(const struct parser *p, const char *what)
+static int refuse_pattern(const struct regex_parser *p, const char *what)
 {
     return ERR(UNSUPPORTED, "%s: pattern: %s is not supported, at byte %zu of \"%.100s\"", p->where,
                what, p->at, p->s);
 }
 
-static int wrong(const struct parser *p, const char *what)
+static int wrong(const struct regex_parser *p, const char *what)
 {
     return ERR(FORMAT, "%s: pattern: %s, at byte %zu of \"%.100s\"", p->where, what, p->at, p->s);
 }
 
-static bool next_is(const struct parser *p, const char *text)
+static bool next_is(const struct regex_parser *p, const char *text)
 {
     size_t n = strlen(text);
     return p->n - p->at >= n && !memcmp(p->s + p->at, text, n);
 }
 
-static bool take_literal(struct parser *p, const char *text)
+static bool take_literal(struct regex_parser *p, const char *text)
 {
     if (!next_is(p, text)) return false;
     p->at += strlen(text);
     return true;
 }
 
-static uint32_t take_char(struct parser *p)
+static uint32_t take_char(struct regex_parser *p)
 {
     size_t k;
     uint32_t cp = utf8_decode(p->s + p->at, p->n - p->at, &k);
@@ -62,7 +62,7 @@ static uint32_t take_char(struct parser *p)
 
 /* --- sets of characters */
 
-static int put_range(struct parser *p, uint32_t lo, uint32_t hi)
+static int put_range(struct regex_parser *p, uint32_t lo, uint32_t hi)
 {
     if (p->set->n == MOST_RANGES) return wrong(p, "a class has too many ranges");
     p->set->v[p->set->n++] = (struct range){lo, hi};
@@ -76,7 +76,7 @@ static int by_lo(const void *a, const void *b)
 }
 
 /* Sorts the ranges from `first` on and joins those that touch.  invert: replaces them by their complement. */
-static int merge_ranges(struct parser *p, uint32_t first, bool invert)
+static int merge_ranges(struct regex_parser *p, uint32_t first, bool invert)
 {
     struct set *s = p->set;
     uint32_t n = first, at = 0;
@@ -101,7 +101,7 @@ static int merge_ranges(struct parser *p, uint32_t first, bool invert)
 }
 
 /* Adds the class \d, \w or \s; a capital letter adds its complement. */
-static int put_named(struct parser *p, char name)
+static int put_named(struct regex_parser *p, char name)
 {
     static const struct range digit[] = {{'0', '9'}},
                               word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
@@ -118,7 +118,7 @@ static int put_named(struct parser *p, char name)
     return name == small ? 0 : merge_ranges(p, first, true);
 }
 
-static int take_hex(struct parser *p, uint32_t least, uint32_t most, uint32_t *out)
+static int take_hex(struct regex_parser *p, uint32_t least, uint32_t most, uint32_t *out)
 {
     uint32_t v = 0, n = 0;
     for (; n < most && p->at < p->n; n++, p->at++) {
@@ -134,7 +134,7 @@ static int take_hex(struct parser *p, uint32_t least, uint32_t most, uint32_t *o
 }
 
 /* Reads the digits behind \u. */
-static int take_unicode(struct parser *p, uint32_t *out)
+static int take_unicode(struct regex_parser *p, uint32_t *out)
 {
     uint32_t low;
     if (take_literal(p, "{")) {
@@ -151,7 +151,7 @@ static int take_unicode(struct parser *p, uint32_t *out)
 }
 
 /* Reads an escape, behind the backslash.  Returns 1 with a character in *cp, or 0: a class was added to the set. */
-static int take_escape(struct parser *p, bool inside, uint32_t *cp)
+static int take_escape(struct regex_parser *p, bool inside, uint32_t *cp)
 {
     static const char letters[] = "tnvfr0", codes[] = "\t\n\v\f\r";
     if (p->at == p->n) return wrong(p, "nothing follows a backslash");
@@ -181,14 +181,14 @@ static int take_escape(struct parser *p, bool inside, uint32_t *cp)
 }
 
 /* Reads one end of a range, or a class.  Returns 1 for a character in *cp. */
-static int class_atom(struct parser *p, uint32_t *cp)
+static int class_atom(struct regex_parser *p, uint32_t *cp)
 {
     if (take_literal(p, "\\")) return take_escape(p, true, cp);
     *cp = take_char(p);
     return 1;
 }
 
-static int take_class(struct parser *p)
+static int take_class(struct regex_parser *p)
 {
     bool invert = take_literal(p, "^");
     uint32_t first = p->set->n, lo, hi;
@@ -216,14 +216,14 @@ static int take_class(struct parser *p)
 
 /* --- pieces of the automaton */
 
-static int new_part(struct parser *p, struct fragment *out)
+static int new_part(struct regex_parser *p, struct fragment *out)
 {
     TRY(nfa_state(p->a, &out->in));
     return nfa_state(p->a, &out->out);
 }
 
 /* Makes the piece for one character of the set, and clears the set. */
-static int set_part(struct parser *p, struct fragment *out)
+static int set_part(struct regex_parser *p, struct fragment *out)
 {
     TRY(merge_ranges(p, 0, false));
     TRY(new_part(p, out));
@@ -233,9 +233,9 @@ static int set_part(struct parser *p, struct fragment *out)
     return 0;
 }
 
-static int take_alternatives(struct parser *p, struct fragment *out);
+static int take_alternatives(struct regex_parser *p, struct fragment *out);
 
-static int take_group(struct parser *p, struct fragment *out)
+static int take_group(struct regex_parser *p, struct fragment *out)
 {
     if (next_is(p, "?=") || next_is(p, "?!")) return refuse_pattern(p, "lookahead");
     if (next_is(p, "?<=") || next_is(p, "?<!")) return refuse_pattern(p, "lookbehind");
@@ -252,13 +252,13 @@ static int take_group(struct parser *p, struct fragment *out)
     return take_literal(p, ")") ? 0 : wrong(p, ") is missing");
 }
 
-static int edge_part(struct parser *p, enum nfa_kind kind, struct fragment *out)
+static int edge_part(struct regex_parser *p, enum nfa_kind kind, struct fragment *out)
 {
     TRY(new_part(p, out));
     return nfa_edge(p->a, out->in, kind, 0, 0, out->out);
 }
 
-static int take_atom(struct parser *p, struct fragment *out)
+static int take_atom(struct regex_parser *p, struct fragment *out)
 {
     uint32_t cp;
     if (take_literal(p, "^")) return edge_part(p, NFA_BEGIN, out);
@@ -284,7 +284,7 @@ static int take_atom(struct parser *p, struct fragment *out)
     return set_part(p, out);
 }
 
-static bool take_number(struct parser *p, uint32_t *out)
+static bool take_number(struct regex_parser *p, uint32_t *out)
 {
     size_t from = p->at;
     uint64_t v = 0;
@@ -295,7 +295,7 @@ static bool take_number(struct parser *p, uint32_t *out)
 }
 
 /* Reads a quantifier, if one follows; max UINT32_MAX: no limit. */
-static bool take_times(struct parser *p, uint32_t *min, uint32_t *max)
+static bool take_times(struct regex_parser *p, uint32_t *min, uint32_t *max)
 {
     size_t before = p->at;
     *min = *max = 1;
@@ -320,7 +320,7 @@ static bool take_times(struct parser *p, uint32_t *min, uint32_t *max)
     return true;
 }
 
-static int take_repeated(struct parser *p, struct fragment *out)
+static int take_repeated(struct regex_parser *p, struct fragment *out)
 {
     size_t from = p->at, end;
     uint32_t min, max, last;
@@ -351,7 +351,7 @@ static int take_repeated(struct parser *p, struct fragment *out)
     return nfa_edge(p->a, last, NFA_EMPTY, 0, 0, out->out);
 }
 
-static int take_sequence(struct parser *p, struct fragment *out)
+static int take_sequence(struct regex_parser *p, struct fragment *out)
 {
     struct fragment one;
     TRY(nfa_state(p->a, &out->in));
@@ -364,7 +364,7 @@ static int take_sequence(struct parser *p, struct fragment *out)
     return 0;
 }
 
-static int take_alternatives(struct parser *p, struct fragment *out)
+static int take_alternatives(struct regex_parser *p, struct fragment *out)
 {
     struct fragment one;
     TRY(new_part(p, out));
@@ -376,7 +376,7 @@ static int take_alternatives(struct parser *p, struct fragment *out)
     return 0;
 }
 
-static int parse_all(struct parser *p, uint32_t mark)
+static int parse_all(struct regex_parser *p, uint32_t mark)
 {
     struct fragment all;
     uint32_t in, out;
@@ -396,7 +396,7 @@ static int parse_all(struct parser *p, uint32_t mark)
 
 int nfa_regex(struct nfa *a, const char *s, size_t n, uint32_t mark, const char *where)
 {
-    struct parser p = {.a = a, .s = s, .n = n, .where = where};
+    struct regex_parser p = {.a = a, .s = s, .n = n, .where = where};
     if (!(p.set = mem_alloc(sizeof *p.set))) return ERR_NOMEM;
     int e = parse_all(&p, mark);
     mem_free(p.set);

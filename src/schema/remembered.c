@@ -34,7 +34,7 @@ static size_t bytes_of_schema(const struct schema *s)
     return n;
 }
 
-/* --- The caller of these holds the lock. */
+/* --- The caller of the functions below holds the lock. */
 
 static struct schema *hold(struct schema *s)
 {

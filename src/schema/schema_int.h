@@ -26,8 +26,8 @@ struct basic {
     bool any; /* BASIC_STRING: every text is allowed, so only min and max limit it */
     /* Least and greatest number: of characters of a string, if `any`; of items of an array; of names of an object. */
     uint32_t min, max;
-    uint32_t count; /* counts are equal from here on: no limit is beyond */
-    /* BASIC_ARRAY: the nodes of the first items, and NODE of the others. */
+    uint32_t count; /* threads count no further than this, because no limit is greater */
+    /* BASIC_ARRAY: the nodes of the first n_prefix items; `items` is the node of all others. */
     uint32_t *prefix; /* owned */
     uint32_t n_prefix, items;
     /* BASIC_OBJECT: names [0, n_names) are declared, each a class of its own; the other classes follow. */
@@ -39,18 +39,19 @@ struct basic {
     /* owned, [dfa->n_state]: a name that is not declared can be completed in this state */
     uint8_t *open;
 };
-struct node {
+struct value_node {
     uint32_t first, n; /* in schema.basic */
     bool live;
 };
 struct schema {
     atomic_uint more; /* number of holders less one */
-    /* Of a schema that is found by its text (remembered.c): the text, owned, its bytes and those of all; else NULL. */
+    /* For schemas that are found by their text (remembered.c): the text, owned; else NULL.  n_text: bytes of the text;
+     * bytes: memory of the whole schema. */
     char *text;
     size_t n_text, bytes;
-    struct schema *next; /* in the list of those that are held */
-    struct basic *basic; /* owned */
-    struct node *node;   /* owned */
+    struct schema *next;     /* in the list of those that are held */
+    struct basic *basic;     /* owned */
+    struct value_node *node; /* owned */
     uint32_t n_basic, cap_basic, n_node, cap_node;
     uint32_t root;
 };
@@ -110,9 +111,9 @@ struct machine {
     uint32_t n_set, cap_set, n_scratch_set, cap_scratch_set;
     struct thread *pool; /* owned */
     uint32_t n_pool, cap_pool;
-    bool full;           /* some memory was full, so a thread is missing */
-    uint32_t named;      /* the stored frame that `names` belongs to; 0: none */
-    struct names *names; /* owned */
+    bool full;              /* some memory was full, so a thread is missing */
+    uint32_t named;         /* the stored frame that `names` belongs to; 0: none */
+    struct name_set *names; /* owned */
 };
 int machine_init(struct machine *m, const struct schema *s);
 void machine_done(struct machine *m);

@@ -67,7 +67,7 @@ static void find_live(struct schema *s)
     for (bool changed = true; changed;) {
         changed = false;
         for (uint32_t i = s->n_node; i-- > 0;) {
-            struct node *n = &s->node[i];
+            struct value_node *n = &s->node[i];
             for (uint32_t k = 0; k < n->n; k++) {
                 struct basic *b = &s->basic[n->first + k];
                 if (b->live || !basic_lives(s, b)) continue;
@@ -130,7 +130,7 @@ static int settle_object(const struct schema *s, struct basic *b)
         if (c && !class_lives(s, b, c - 1)) b->dfa->accept[q] = 0;
     }
     TRY(dfa_trim(b->dfa));
-    /* One pass of find_reach looks at all of this, and so much memory stays. */
+    /* A pass of find_reach takes this many steps, and the arrays that stay have a size in proportion. */
     TRY(dfa_pay((uint64_t)b->dfa->n_state * b->words * (4 + b->dfa->n_class / 4)));
     b->reach = mem_array((size_t)b->dfa->n_state * b->words + 1, sizeof *b->reach);
     b->open = mem_array((size_t)b->dfa->n_state + 1, sizeof *b->open);

@@ -32,7 +32,7 @@ static uint64_t little(const uint8_t *p, unsigned n)
 }
 
 /* Reads a manifest from its first byte to its last, a window at a time, and hashes it on the way. */
-struct cursor {
+struct session_cursor {
     struct session_io *io;
     uint64_t at, left; /* bytes that no window has had */
     struct digest digest;
@@ -42,7 +42,7 @@ struct cursor {
     bool bad;
 };
 
-static bool fill_window(struct cursor *c)
+static bool fill_window(struct session_cursor *c)
 {
     size_t n = (size_t)MIN(c->left, (uint64_t)WINDOW);
     if (!n || c->e < 0) return false;
@@ -57,7 +57,7 @@ static bool fill_window(struct cursor *c)
 }
 
 /* Returns the next bytes.  Behind the end writes zeros and marks the cursor as bad. */
-static void take_bytes(struct cursor *c, void *out, size_t n)
+static void read_bytes(struct session_cursor *c, void *out, size_t n)
 {
     uint8_t *to = out;
     while (n) {
@@ -74,34 +74,34 @@ static void take_bytes(struct cursor *c, void *out, size_t n)
     }
 }
 
-static uint64_t take64(struct cursor *c)
+static uint64_t take64(struct session_cursor *c)
 {
     uint8_t b[8];
-    take_bytes(c, b, sizeof b);
+    read_bytes(c, b, sizeof b);
     return little(b, sizeof b);
 }
 
-static uint32_t take32(struct cursor *c)
+static uint32_t take32(struct session_cursor *c)
 {
     uint8_t b[4];
-    take_bytes(c, b, sizeof b);
+    read_bytes(c, b, sizeof b);
     return (uint32_t)little(b, sizeof b);
 }
 
 /* Returns n if it is at most `most` and if n entries of `size` bytes can still follow.  Else marks the cursor as
  * bad. */
-static uint32_t take_count(struct cursor *c, uint32_t n, uint64_t most, size_t size)
+static uint32_t take_count(struct session_cursor *c, uint32_t n, uint64_t most, size_t size)
 {
     if (n > most || n > (c->left + (c->n - c->pos)) / size) c->bad = true;
     return c->bad ? 0 : n;
 }
 
 /* Takes a text and the length before it, and adds a NUL (mem_free). */
-static char *take_text(struct cursor *c, uint32_t most, size_t *n)
+static char *read_text(struct session_cursor *c, uint32_t most, size_t *n)
 {
     *n = take_count(c, take32(c), most, 1);
     char *text = mem_alloc(*n + 1);
-    if (text) take_bytes(c, text, *n);
+    if (text) read_bytes(c, text, *n);
     return text;
 }
 
@@ -122,19 +122,19 @@ static bool all_zero(const uint8_t *p, size_t n)
     return true;
 }
 
-struct slot {
+struct root_slot {
     uint64_t saves, at, bytes, end;
     uint8_t digest[DIGEST_BYTES];
     bool valid;
 };
 
-static struct slot slot_read(const uint8_t *p)
+static struct root_slot slot_read(const uint8_t *p)
 {
     uint8_t want[DIGEST_BYTES];
-    struct slot s = {.saves = little(p, 8),
-                     .at = little(p + 8, 8),
-                     .bytes = little(p + 16, 8),
-                     .end = little(p + 24, 8)};
+    struct root_slot s = {.saves = little(p, 8),
+                          .at = little(p + 8, 8),
+                          .bytes = little(p + 16, 8),
+                          .end = little(p + 24, 8)};
     memcpy(s.digest, p + 32, DIGEST_BYTES);
     digest_of(p, SESSION_SLOT - DIGEST_BYTES, want);
     s.valid = same_digest(want, p + SESSION_SLOT - DIGEST_BYTES) && s.saves;
@@ -157,16 +157,16 @@ static int head_check(const struct session_io *io, const uint8_t *h, struct sess
 }
 
 static int pick_slot(const struct session_io *io, const uint8_t *h, struct session *s,
-                     struct slot *out)
+                     struct root_slot *out)
 {
-    struct slot a[2];
+    struct root_slot a[2];
     for (int i = 0; i < 2; i++)
         a[i] = slot_read(h + SESSION_SLOT_AT + (size_t)i * SESSION_SLOT_STEP);
     if (!a[0].valid && !a[1].valid)
         return ERR(FORMAT, "%s: the session is damaged (its head)", io->what);
     s->slot = !a[0].valid || (a[1].valid && a[1].saves > a[0].saves);
     *out = a[s->slot];
-    const struct slot *other = &a[!s->slot];
+    const struct root_slot *other = &a[!s->slot];
     s->both = other->valid && other->saves == out->saves && other->at == out->at;
     if (out->end > io->size)
         return ERR(FORMAT, "%s: the session is truncated: %llu bytes of %llu", io->what,
@@ -184,7 +184,7 @@ static int damaged(const struct session_io *io, const char *what)
     return ERR(FORMAT, "%s: the session is damaged (%s)", io->what, what);
 }
 
-static int read_part(struct cursor *c, const struct session *s, struct session_part *p)
+static int read_part(struct session_cursor *c, const struct session *s, struct session_part *p)
 {
     p->c.group = take32(c);
     p->c.form = take32(c);
@@ -192,7 +192,7 @@ static int read_part(struct cursor *c, const struct session *s, struct session_p
     p->c.n = take32(c);
     p->at = take64(c);
     p->bytes = take64(c);
-    take_bytes(c, p->digest, DIGEST_BYTES);
+    read_bytes(c, p->digest, DIGEST_BYTES);
     if (p->c.group >= s->n_groups || p->c.form > KV_CHUNK_SEALED || !p->bytes) return -1;
     return p->at < SESSION_DATA || p->at > s->manifest_at || p->bytes > s->manifest_at - p->at ? -1
                                                                                                : 0;
@@ -215,7 +215,7 @@ static int check_len(const struct session_io *io, uint32_t len)
         io->what, len, io->need->len);
 }
 
-static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_image *im,
+static int read_seq_head(struct session_io *io, struct session_cursor *c, struct kv_image *im,
                          uint32_t *flags)
 {
     im->len = take32(c);
@@ -225,10 +225,10 @@ static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_imag
     im->salt.regime = take32(c);
     im->salt.pad = take32(c);
     if (*flags & SESSION_DIGESTS) {
-        take_bytes(c, im->salt.adapter, KV_DIGEST);
-        take_bytes(c, im->salt.source, KV_DIGEST);
+        read_bytes(c, im->salt.adapter, KV_DIGEST);
+        read_bytes(c, im->salt.source, KV_DIGEST);
     }
-    if (*flags & SESSION_OWNER) take_bytes(c, im->salt.owner, KV_DIGEST);
+    if (*flags & SESSION_OWNER) read_bytes(c, im->salt.owner, KV_DIGEST);
     im->turn_open = *flags & 1;
     im->foreign = *flags >> 1 & 1;
     return check_len(io, im->len);
@@ -245,7 +245,8 @@ static uint64_t most_parts(const struct session *s, const struct session_seq *q)
 }
 
 /* Reads the snapshots of each group: their numbers, then their lengths. */
-static int read_keeps(struct cursor *c, const struct session *s, struct session_seq *q, bool any)
+static int read_keeps(struct session_cursor *c, const struct session *s, struct session_seq *q,
+                      bool any)
 {
     uint32_t n = 0, groups = take_count(c, s->n_groups, UINT32_MAX, 1), *number;
     if (!(number = mem_array(MAX(groups, 1), sizeof *number))) return ERR_NOMEM;
@@ -262,7 +263,7 @@ static int read_keeps(struct cursor *c, const struct session *s, struct session_
     return q->keep ? 0 : ERR_NOMEM;
 }
 
-static int read_parts(struct session_io *io, struct cursor *c, const struct session *s,
+static int read_parts(struct session_io *io, struct session_cursor *c, const struct session *s,
                       struct session_seq *q)
 {
     q->n_parts = take_count(c, take32(c), most_parts(s, q), PART_BYTES);
@@ -278,7 +279,7 @@ static int read_parts(struct session_io *io, struct cursor *c, const struct sess
     return 0;
 }
 
-static int read_seq(struct session_io *io, struct cursor *c, const struct session *s,
+static int read_seq(struct session_io *io, struct session_cursor *c, const struct session *s,
                     struct session_seq *q)
 {
     struct kv_image *im = &q->im;
@@ -355,7 +356,7 @@ static int count_live(const struct session_io *io, struct session *s)
     return 0;
 }
 
-static int read_sequences(struct session_io *io, struct cursor *c, struct session *s)
+static int read_sequences(struct session_io *io, struct session_cursor *c, struct session *s)
 {
     uint32_t n = take32(c);
     if (!c->bad && io->need && n > io->need->seqs)
@@ -371,16 +372,16 @@ static int read_sequences(struct session_io *io, struct cursor *c, struct sessio
     return c->bad || c->left || c->pos < c->n ? damaged(io, "its manifest") : 0;
 }
 
-static int read_contents(struct session_io *io, struct cursor *c, struct session *s)
+static int read_contents(struct session_io *io, struct session_cursor *c, struct session *s)
 {
     size_t n;
-    char *text = take_text(c, SESSION_META_MOST, &n);
+    char *text = read_text(c, SESSION_META_MOST, &n);
     if (!text) return ERR_NOMEM;
     int e = c->bad ? damaged(io, "its description") : json_parse(text, n, io->what, &s->meta);
     mem_free(text);
     if (e < 0) return e;
     if (!json_is_object(s->meta)) return damaged(io, "its description");
-    s->note = take_text(c, SESSION_NOTE_MOST, &s->n_note);
+    s->note = read_text(c, SESSION_NOTE_MOST, &s->n_note);
     if (!s->note) return ERR_NOMEM;
     s->n_groups = take32(c);
     return c->bad ? damaged(io, "its note") : read_sequences(io, c, s);
@@ -391,7 +392,7 @@ static int read_contents(struct session_io *io, struct cursor *c, struct session
  * tell a damaged file from a wrong one. */
 static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES], struct session *s)
 {
-    struct cursor c = {.io = io, .at = s->manifest_at, .left = s->manifest_bytes};
+    struct session_cursor c = {.io = io, .at = s->manifest_at, .left = s->manifest_bytes};
     if (!(c.window = mem_alloc(WINDOW))) return ERR_NOMEM;
     digest_begin(&c.digest);
     int e = read_contents(io, &c, s);
@@ -427,7 +428,7 @@ int session_read(struct session_io *io, struct session *out)
 {
     uint8_t head[SESSION_DATA];
     struct session s = {0};
-    struct slot slot;
+    struct root_slot slot;
     int is = session_is(io);
     if (is < 0) return is;
     if (!is && io->size >= 8) return ERR(FORMAT, "%s: not a kvik session", io->what);

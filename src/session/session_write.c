@@ -46,7 +46,7 @@ static void put_number(uint8_t **at, uint64_t v, unsigned n)
         *(*at)++ = (uint8_t)(v >> 8 * i);
 }
 
-static void put_bytes(uint8_t **at, const void *data, size_t n)
+static void put_raw(uint8_t **at, const void *data, size_t n)
 {
     if (n) memcpy(*at, data, n);
     *at += n;
@@ -98,10 +98,10 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
     put_number(at, im->salt.regime, 4);
     put_number(at, im->salt.pad, 4);
     if (has_digests(im)) {
-        put_bytes(at, im->salt.adapter, KV_DIGEST);
-        put_bytes(at, im->salt.source, KV_DIGEST);
+        put_raw(at, im->salt.adapter, KV_DIGEST);
+        put_raw(at, im->salt.source, KV_DIGEST);
     }
-    if (has_owner(im)) put_bytes(at, im->salt.owner, KV_DIGEST);
+    if (has_owner(im)) put_raw(at, im->salt.owner, KV_DIGEST);
     for (uint32_t i = 0; i < 2 * s->n_groups; i++)
         put_number(at, q->unseen[i], 4);
     for (uint32_t i = 0; i < im->len; i++)
@@ -121,7 +121,7 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
         put_number(at, p->c.n, 4);
         put_number(at, p->at, 8);
         put_number(at, p->bytes, 8);
-        put_bytes(at, p->digest, DIGEST_BYTES);
+        put_raw(at, p->digest, DIGEST_BYTES);
     }
 }
 
@@ -149,9 +149,9 @@ int session_encode(const struct session *s, char **out, size_t *n)
     uint8_t *data = e < 0 ? NULL : mem_alloc(bytes), *at = data;
     if (data) {
         put_number(&at, n_meta, 4);
-        put_bytes(&at, meta, n_meta);
+        put_raw(&at, meta, n_meta);
         put_number(&at, s->n_note, 4);
-        put_bytes(&at, s->note, s->n_note);
+        put_raw(&at, s->note, s->n_note);
         put_number(&at, s->n_groups, 4);
         put_number(&at, s->n_seqs, 4);
         for (uint32_t i = 0; i < s->n_seqs; i++)
@@ -180,6 +180,6 @@ void session_slot(const struct session *s, const uint8_t digest[DIGEST_BYTES],
     put_number(&at, s->manifest_at, 8);
     put_number(&at, s->manifest_bytes, 8);
     put_number(&at, s->end, 8);
-    put_bytes(&at, digest, DIGEST_BYTES);
+    put_raw(&at, digest, DIGEST_BYTES);
     digest_of(out, SESSION_SLOT - DIGEST_BYTES, out + SESSION_SLOT - DIGEST_BYTES);
 }

@@ -313,7 +313,7 @@ static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *
 }
 
 /* Makes a sequence of n blocks: the kv store finds those before `from` in the cache, and got[] has the others. */
-static int load(const struct kvik_fetch *f, uint32_t n, kvik_seq *out)
+static int load_rows(const struct kvik_fetch *f, uint32_t n, kvik_seq *out)
 {
     const struct exec *x = f->s->c->x;
     const struct kv_turn turn = {0, n * f->s->tokens};
@@ -348,7 +348,7 @@ KVIK_API int64_t kvik_fetch_take(kvik_fetch *f, kvik_seq *out)
     uint32_t n = can_take(f);
     pthread_mutex_unlock(&s->lock);
     if (!n) return 0;
-    int e = load(f, n, out);
+    int e = load_rows(f, n, out);
     return e == ERR_FORMAT ? 0 : e < 0 ? cache_full(s->c, e) : (int64_t)n * s->tokens;
 }
 

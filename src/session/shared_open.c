@@ -75,7 +75,7 @@ bool shared_forgets(const struct kvik_shared *s, uint32_t group)
 }
 
 /* Chooses the number of tokens of a block, and sees whether groups keep all rows or forget some. */
-static int measure(struct kvik_shared *s)
+static int measure_sizes(struct kvik_shared *s)
 {
     const struct exec *x = s->c->x;
     uint64_t row = 0;
@@ -205,7 +205,7 @@ void shared_leave(kvik_shared **used)
     if (*used) shared_drop(*used);
 }
 
-static int start(struct kvik_shared *s, struct lane *l, void *(*run)(void *))
+static int start_lane(struct kvik_shared *s, struct lane *l, void *(*run)(void *))
 {
     TRY(keeper_open(&s->address, &l->stop, &l->keeper));
     if (thread_start(&l->thread, NULL, run, s))
@@ -230,11 +230,11 @@ static void end_threads(struct kvik_shared *s)
 static int open_all(struct kvik_shared *s, const char *address)
 {
     TRY(address_read(address, &s->address));
-    TRY(measure(s));
+    TRY(measure_sizes(s));
     TRY(find_meaning(s));
     if (!(s->known = mem_array(SHARED_KNOWN, sizeof *s->known))) return ERR_NOMEM;
-    TRY(start(s, &s->in, shared_read));
-    return start(s, &s->out, shared_write);
+    TRY(start_lane(s, &s->in, shared_read));
+    return start_lane(s, &s->out, shared_write);
 }
 
 static void make_lock(struct kvik_shared *s)

@@ -69,7 +69,7 @@ void shared_learn(struct kvik_shared *s, const uint8_t key[DIGEST_BYTES], bool t
 bool shared_rests(const struct lane *l);
 /* Notes how a call of the keeper ended; a failure starts a pause of the lane.  Under the lock. */
 void shared_note(struct kvik_shared *s, struct lane *l, int e);
-/* The functions of the two threads. */
+/* Run the two threads of a store: one that writes and one that reads. */
 void *shared_write(void *shared);
 void *shared_read(void *shared);
 /* Uses a store and its cache until the end of the enclosing block, like USE_CACHE.  Meanwhile another thread may

@@ -13,7 +13,7 @@ enum { PASSWORD_MOST = 4096, DATABASE_MOST = 1 << 20 };
 #define SIZE_MOST  ((uint64_t)1 << 50)
 
 /* Decodes %XX in n bytes.  A NUL is refused, because the texts of an address end with one. */
-static int decode(const char *s, size_t n, char **out)
+static int decode_percent(const char *s, size_t n, char **out)
 {
     char *to = mem_alloc(n + 1);
     size_t k = 0;
@@ -39,7 +39,7 @@ static int decode(const char *s, size_t n, char **out)
     return n ? ERR(ARG, "the address of a store has a wrong %%-sequence") : 0;
 }
 
-static int number(const char *text, size_t n, uint64_t most, const char *what, uint64_t *out)
+static int read_u64(const char *text, size_t n, uint64_t most, const char *what, uint64_t *out)
 {
     uint64_t v = 0;
     size_t i = 0;
@@ -56,8 +56,8 @@ static int read_login(const char *s, size_t n, struct address *a)
 {
     const char *colon = memchr(s, ':', n);
     size_t user = colon ? (size_t)(colon - s) : n;
-    TRY(decode(s, user, &a->user));
-    return colon ? decode(colon + 1, n - user - 1, &a->password) : 0;
+    TRY(decode_percent(s, user, &a->user));
+    return colon ? decode_percent(colon + 1, n - user - 1, &a->password) : 0;
 }
 
 static int read_password(const char *path, char **out)
@@ -79,7 +79,7 @@ static int read_size(const char *s, size_t n, struct address *a)
     const unsigned shift = found ? 10 * ((unsigned)(found - unit) + 1) : 0;
     if (n < 6 || memcmp(s, "size=", 5) != 0)
         return ERR(ARG, "the address of a store has an unknown option; a directory may have size");
-    TRY(number(s + 5, n - 5 - (found != NULL), SIZE_MOST >> shift, "size, as 8G", &a->limit));
+    TRY(read_u64(s + 5, n - 5 - (found != NULL), SIZE_MOST >> shift, "size, as 8G", &a->limit));
     a->limit <<= shift;
     return a->limit >= SIZE_LEAST
                ? 0
@@ -100,17 +100,17 @@ static int read_option(const char *s, size_t n, struct address *a)
     if (!rest) return ERR(ARG, "the address of a store has an option without a value");
     for (size_t i = 0; i < countof(text); i++)
         if (name == strlen(text[i].name) && !memcmp(s, text[i].name, name))
-            return decode(equals + 1, rest, text[i].to);
+            return decode_percent(equals + 1, rest, text[i].to);
     if (name == 3 && !memcmp(s, "ttl", 3))
-        return number(equals + 1, rest, UINT32_MAX, "ttl, which is in seconds", &a->ttl);
+        return read_u64(equals + 1, rest, UINT32_MAX, "ttl, which is in seconds", &a->ttl);
     if (name == 2 && !memcmp(s, "db", 2)) {
-        TRY(number(equals + 1, rest, DATABASE_MOST, "database", &v));
+        TRY(read_u64(equals + 1, rest, DATABASE_MOST, "database", &v));
         a->database = (uint32_t)v;
         return 0;
     }
     if (name == 13 && !memcmp(s, "password_file", 13)) {
         char *path = NULL;
-        TRY(decode(equals + 1, rest, &path));
+        TRY(decode_percent(equals + 1, rest, &path));
         int e = read_password(path, &a->password);
         mem_free(path);
         return e;
@@ -147,14 +147,14 @@ static int read_place(const char *s, size_t n, struct address *a)
     size_t rest = name + v6;
     uint64_t v;
     if (name == 0 || rest > host) return ERR(ARG, "the address of a store has no host");
-    TRY(decode(s + v6, name - v6, &a->host));
+    TRY(decode_percent(s + v6, name - v6, &a->host));
     if (rest < host) {
         if (s[rest] != ':') return ERR(ARG, "the address of a store has a wrong port");
-        TRY(number(s + rest + 1, host - rest - 1, 65535, "port", &v));
+        TRY(read_u64(s + rest + 1, host - rest - 1, 65535, "port", &v));
         if (!(a->port = mem_strndup(s + rest + 1, host - rest - 1))) return ERR_NOMEM;
     }
     if (slash && n - host > 1) {
-        TRY(number(slash + 1, n - host - 1, DATABASE_MOST, "database", &v));
+        TRY(read_u64(slash + 1, n - host - 1, DATABASE_MOST, "database", &v));
         a->database = (uint32_t)v;
     }
     if (!a->port && !(a->port = mem_strdup("6379"))) return ERR_NOMEM;
@@ -169,7 +169,7 @@ static int take_password(struct address *a)
     return (a->password = mem_strdup(given)) ? 0 : ERR_NOMEM;
 }
 
-static int show(struct address *a)
+static int write_shown(struct address *a)
 {
     struct buf b;
     buf_init(&b, 4096);
@@ -213,12 +213,12 @@ static int read_all(const char *text, struct address *a)
         if (!n || *s != '/')
             return ERR(ARG, "the address of a store needs a path from the root: %s:///path",
                        files ? "file" : "unix");
-        TRY(decode(s, n, &a->path));
+        TRY(decode_percent(s, n, &a->path));
     }
     if (a->redis) TRY(take_password(a));
     if (!a->tls && (a->ca || a->cert || a->key))
         return ERR(ARG, "the address of a store has options of TLS, which are for rediss://");
-    return show(a);
+    return write_shown(a);
 }
 
 int address_read(const char *text, struct address *out)
@@ -232,7 +232,7 @@ int address_read(const char *text, struct address *out)
     return MIN(e, 0);
 }
 
-static void forget(char *secret)
+static void wipe(char *secret)
 {
     if (secret) explicit_bzero(secret, strlen(secret));
     mem_free(secret);
@@ -244,7 +244,7 @@ void address_done(struct address *a)
     mem_free(a->port);
     mem_free(a->path);
     mem_free(a->user);
-    forget(a->password);
+    wipe(a->password);
     mem_free(a->ca);
     mem_free(a->cert);
     mem_free(a->key);

@@ -93,7 +93,8 @@ static uint32_t survey(struct files *f, struct old *list)
     return n;
 }
 
-/* Looks what there is, since other processes write, too, and makes room if that is more than the limit. */
+/* Counts the bytes in the directory, because other processes write there, too.  If they exceed the limit, removes old
+ * files until an eighth of the limit is free. */
 static void shrink(struct files *f)
 {
     struct old list[OLD];

@@ -35,7 +35,7 @@ static void leave(struct question *q)
     mem_free(q);
 }
 
-static void *answer(void *question)
+static void *lookup_main(void *question)
 {
     struct question *q = question;
     struct addrinfo *list = NULL;
@@ -69,7 +69,7 @@ static struct question *question_new(const char *host, const char *port)
     return NULL;
 }
 
-static bool start(struct question *q)
+static bool start_thread(struct question *q)
 {
     pthread_t thread;
     pthread_attr_t detached;
@@ -80,7 +80,7 @@ static bool start(struct question *q)
     atomic_fetch_add(&q->holders, 1);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    bool started = thread_start(&thread, &detached, answer, q) == 0;
+    bool started = thread_start(&thread, &detached, lookup_main, q) == 0;
     pthread_attr_destroy(&detached);
     if (!started) {
         atomic_fetch_sub(&lookups, 1);
@@ -114,7 +114,7 @@ int lookup(const char *host, const char *port, const char *shown, const atomic_b
     struct question *q = question_new(host, port);
     if (!q) return ERR_NOMEM;
     int e = 0;
-    if (!start(q))
+    if (!start_thread(q))
         e = ERR(BUSY, "%s: earlier lookups of names have not ended", shown);
     else if (!wait_for(q, stop, until))
         e = ERR(BUSY, "%s: the name of the host is not found in time", shown);

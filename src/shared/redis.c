@@ -91,7 +91,7 @@ static int command_on(struct redis *r, int n, const char **word, const size_t *b
     return e;
 }
 
-static int say(struct redis *r, int n, const char **word, double until)
+static int send_words(struct redis *r, int n, const char **word, double until)
 {
     size_t bytes[3];
     redisReply *reply;
@@ -107,7 +107,7 @@ static int log_in(struct redis *r, double until)
 {
     const struct address *a = r->a;
     const char *with_user[] = {"AUTH", a->user, a->password}, *alone[] = {"AUTH", a->password};
-    int e = a->user ? say(r, 3, with_user, until) : say(r, 2, alone, until);
+    int e = a->user ? send_words(r, 3, with_user, until) : send_words(r, 2, alone, until);
     return e == ERR_ARG ? ERR(ARG, "%s refuses the password", a->shown) : e;
 }
 
@@ -118,7 +118,7 @@ static int greet(struct redis *r, double until)
     if (a->password) TRY(log_in(r, until));
     if (!a->database) return 0;
     snprintf(database, sizeof database, "%u", a->database);
-    return say(r, 2, (const char *[]){"SELECT", database}, until);
+    return send_words(r, 2, (const char *[]){"SELECT", database}, until);
 }
 
 static int connected(struct redis *r, double until)

@@ -63,8 +63,8 @@ static void smooth(float *row, uint32_t used, uint32_t width, float *tmp)
 
 /* Finds the path through map[n][columns] from its beginning to its end.  cost: [n + 1] for one column of times;
  * trace: [n + 1][used + 1]. */
-static void walk(const float *map, uint32_t n, uint32_t columns, uint32_t used, float *cost,
-                 uint8_t *trace, double *time)
+static void walk_costs(const float *map, uint32_t n, uint32_t columns, uint32_t used, float *cost,
+                       uint8_t *trace, double *time)
 {
     enum { BOTH, TOKEN, TIME };
     size_t width = used + 1;
@@ -130,7 +130,7 @@ int alignment_times(float *weight, uint32_t heads, uint32_t n, uint32_t columns,
                 sum += weight[((size_t)h * n + i) * columns + c];
             weight[(size_t)i * columns + c] = sum / (float)heads;
         }
-    walk(weight, n, columns, used, tmp, trace, time);
+    walk_costs(weight, n, columns, used, tmp, trace, time);
     mem_free(tmp);
     mem_free(trace);
     return 0;

@@ -34,7 +34,7 @@ struct speech_marks {
     uint32_t bands, frames; /* shape of the features of a window */
     uint64_t samples;       /* samples of a window */
 };
-/* ERR_UNSUPPORTED: not a speech model. */
+/* Checks a model; ERR_UNSUPPORTED if it is no speech model. */
 int marks_check_model(const kvik_model *m);
 /* Reads the marks of a model.  ERR_UNSUPPORTED: it is not a speech model. */
 int marks_read(const kvik_model *m, struct speech_marks *out);

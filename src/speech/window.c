@@ -179,7 +179,8 @@ static int decode_step(struct listener *l, kv_seq seq, const int32_t *id)
 
 /* Decodes token by token at temperature i, after the prompt.  The logits after the prompt are in l->logits and
  * stay there. */
-static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out, double *sum)
+static int decode_window(struct listener *l, kv_seq seq, uint32_t i, struct speech_said *out,
+                         double *sum)
 {
     const kvik_generation *g = &l->g[i];
     double by = g->do_sample ? g->temperature : 1;
@@ -267,7 +268,7 @@ static int attempt(void *ctx, uint32_t i, struct speech_said *out)
     double sum;
     kv_seq seq;
     TRY(kv_fork(l->x->kv, a->base, &seq));
-    int e = (l->g[i].num_beams > 1 ? beams_decode : decode)(l, seq, i, out, &sum);
+    int e = (l->g[i].num_beams > 1 ? beams_decode : decode_window)(l, seq, i, out, &sum);
     (void)kv_drop(l->x->kv, seq);
     if (e < 0) return e;
     size_t n = out->n - l->n_prompt;

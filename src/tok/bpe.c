@@ -93,7 +93,7 @@ static int32_t char_symbol(const struct vocab *v, uint32_t id, bool last)
     return vocab_find_model(v, s + from, len);
 }
 
-/* Every merge joins the last character of its left side to the first of its right side.  This table lists these
+/* Makes the table of edges.  Every merge joins the last character of its left side to the first of its right side.  This table lists these
  * pairs, and words are cut where no pair joins.  A symbol that is not a character (affixes, merges over byte
  * tokens or the unknown token) makes the table impossible; words then stay whole. */
 static int index_edges(struct bpe *b, const struct vocab *v)
@@ -134,7 +134,8 @@ int bpe_index(struct bpe *b, struct vocab *v)
         char s[6] = {'<', '0', 'x', digits[i >> 4], digits[i & 15], '>'};
         b->byte_id[i] = vocab_find_model(v, s, 6);
     }
-    for (uint32_t id = 0; id < v->size; id++) { /* any case of digits counts when decoding */
+    for (uint32_t id = 0; id < v->size;
+         id++) { /* decoding takes hexadecimal digits of either case */
         struct voc_piece *p = &v->piece[id];
         if (!p->flags || p->len != 6) continue;
         const char *s = vocab_text(v, id);
@@ -179,7 +180,7 @@ static void put_symbol(struct encode_scratch *w, size_t *n, int32_t id, size_t a
     (*n)++;
 }
 
-/* Symbols of s into w->sym; their number or an error. */
+/* Writes the symbols of s to w->sym.  Returns their number or an error. */
 static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct encode_scratch *w,
                              const char *s, size_t n)
 {
@@ -274,7 +275,7 @@ static void heap_up(struct pair *h, size_t i)
     h[i] = x;
 }
 
-/* The pair that begins at symbol `at`, if it merges. */
+/* Finds the merge of the pair that begins at symbol `at`.  Returns false if that pair does not merge. */
 static bool pair_at(const struct bpe *b, const struct sym *sym, uint32_t at, struct pair *out)
 {
     if (at == NO_SYM || sym[at].next == NO_SYM) return false;

@@ -43,7 +43,7 @@ struct trie_record {
     struct hash_key secret;
     uint8_t first[256];
 };
-struct head {
+struct compiled_head {
     char mark[16];
     uint32_t version, piece_bytes, merge_bytes, node_bytes; /* sizes of the structs of this build */
     uint32_t flags, n_added;
@@ -59,31 +59,32 @@ struct head {
 static const struct cache_kind kind = {
     .folder = "vocabularies", .mark = MARK, .suffix = "", .least = (size_t)1 << 20, .most = 32};
 
-static void fill_head(const struct tok *t, size_t n_rest, struct head *h)
+static void fill_head(const struct tok *t, size_t n_rest, struct compiled_head *h)
 {
     const struct vocab *v = &t->vocab;
     const struct bpe *b = &t->bpe;
     const struct unigram *u = &t->uni;
-    *h = (struct head){.mark = MARK,
-                       .version = 1,
-                       .piece_bytes = sizeof *v->piece,
-                       .merge_bytes = sizeof *b->merge,
-                       .node_bytes = sizeof *u->node,
-                       .flags = (b->edge ? HAS_EDGES : 0) | (b->merge ? HAS_MERGES : 0) |
-                                (u->on ? IS_UNIGRAM : 0) | (u->byte_fallback ? BYTE_FALLBACK : 0),
-                       .n_added = t->n_added,
-                       .vocab_size = v->size,
-                       .n_model = v->n_model,
-                       .vocab_used = v->used,
-                       .vocab_mask = v->mask,
-                       .bpe_used = b->used,
-                       .bpe_mask = b->mask,
-                       .edge_mask = b->edge_mask,
-                       .uni_cap = u->cap,
-                       .n_node = u->n_node,
-                       .vocab_key = v->key,
-                       .bpe_key = b->key,
-                       .least = u->least};
+    *h = (struct compiled_head){.mark = MARK,
+                                .version = 1,
+                                .piece_bytes = sizeof *v->piece,
+                                .merge_bytes = sizeof *b->merge,
+                                .node_bytes = sizeof *u->node,
+                                .flags = (b->edge ? HAS_EDGES : 0) | (b->merge ? HAS_MERGES : 0) |
+                                         (u->on ? IS_UNIGRAM : 0) |
+                                         (u->byte_fallback ? BYTE_FALLBACK : 0),
+                                .n_added = t->n_added,
+                                .vocab_size = v->size,
+                                .n_model = v->n_model,
+                                .vocab_used = v->used,
+                                .vocab_mask = v->mask,
+                                .bpe_used = b->used,
+                                .bpe_mask = b->mask,
+                                .edge_mask = b->edge_mask,
+                                .uni_cap = u->cap,
+                                .n_node = u->n_node,
+                                .vocab_key = v->key,
+                                .bpe_key = b->key,
+                                .least = u->least};
     memcpy(h->char_id, b->char_id, sizeof h->char_id);
     memcpy(h->byte_id, b->byte_id, sizeof h->byte_id);
     memcpy(h->uni_byte_id, u->byte_id, sizeof h->uni_byte_id);
@@ -102,7 +103,7 @@ static void fill_head(const struct tok *t, size_t n_rest, struct head *h)
 
 /* Writes the bytes of each section that follow from the counts of a head.  The head itself gives the bytes of the
  * other sections. */
-static void count_bytes(const struct head *h, uint64_t out[S_COUNT])
+static void count_bytes(const struct compiled_head *h, uint64_t out[S_COUNT])
 {
     memcpy(out, h->bytes, S_COUNT * sizeof *out);
     out[S_PIECES] = (uint64_t)h->vocab_size * sizeof(struct voc_piece);
@@ -147,7 +148,7 @@ static int put_added(const struct tok *t, struct buf *records, struct buf *shown
     return 0;
 }
 
-static int put_sections(const struct tok *t, const char *rest, const struct head *h,
+static int put_sections(const struct tok *t, const char *rest, const struct compiled_head *h,
                         const struct buf *records, const struct buf *shown, tok_put put, void *ctx)
 {
     const void *data[S_COUNT] = {
@@ -171,7 +172,7 @@ static int put_sections(const struct tok *t, const char *rest, const struct head
 int tok_compile(const struct tok *t, const char *rest, size_t n_rest, tok_put put, void *ctx)
 {
     struct buf records, shown;
-    struct head h;
+    struct compiled_head h;
     buf_init(&records, SIZE_MAX / 2);
     buf_init(&shown, SIZE_MAX / 2);
     fill_head(t, n_rest, &h);
@@ -186,7 +187,7 @@ int tok_compile(const struct tok *t, const char *rest, size_t n_rest, tok_put pu
 /* --- Checking --------------------------------------------------------------------------------- */
 
 struct image {
-    const struct head *h;
+    const struct compiled_head *h;
     const void *at[S_COUNT];
 };
 
@@ -202,7 +203,7 @@ static bool is_mask(uint32_t mask)
 
 static int find_sections(const uint8_t *data, size_t n, struct image *m)
 {
-    const struct head *h = (const void *)data;
+    const struct compiled_head *h = (const void *)data;
     uint64_t bytes[S_COUNT];
     size_t at = (sizeof *h + ALIGN - 1) / ALIGN * ALIGN;
     if (n < at || memcmp(h->mark, (char[16]){MARK}, 16) != 0) return broken_table("its head");
@@ -236,7 +237,7 @@ static int check_ids(const struct image *m, const int32_t *id, size_t n)
 
 static int check_vocab(const struct image *m)
 {
-    const struct head *h = m->h;
+    const struct compiled_head *h = m->h;
     const struct voc_piece *p = m->at[S_PIECES];
     const uint32_t *slot = m->at[S_SLOTS];
     uint64_t used = 0;
@@ -257,7 +258,7 @@ static int check_vocab(const struct image *m)
 
 static int check_bpe(const struct image *m)
 {
-    const struct head *h = m->h;
+    const struct compiled_head *h = m->h;
     const struct bpe_merge *merge = m->at[S_MERGES];
     const uint64_t *edge = m->at[S_EDGES];
     uint64_t used = 0;
@@ -279,10 +280,10 @@ static int check_bpe(const struct image *m)
     return used <= h->edge_mask ? 0 : broken_table("the pairs of characters");
 }
 
-/* Children come after their parents, so that a walk ends. */
+/* Checks the trie of the Unigram model.  Children must come after their parents, so that a walk ends. */
 static int check_unigram(const struct image *m)
 {
-    const struct head *h = m->h;
+    const struct compiled_head *h = m->h;
     const struct uni_node *node = m->at[S_NODES];
     const double *score = m->at[S_SCORES];
     const struct voc_piece *p = m->at[S_PIECES];
@@ -357,7 +358,7 @@ static int take_added(struct tok *t, const struct image *m)
     t->n_added = m->h->n_added;
     for (uint32_t i = 0; i < t->n_added; i++) {
         t->added[i] = (struct added){.id = a[i].id,
-                                     .turn = i,
+                                     .order = i,
                                      .single_word = a[i].flags & 1,
                                      .lstrip = a[i].flags & 2,
                                      .rstrip = a[i].flags & 4,
@@ -373,7 +374,7 @@ static int take_added(struct tok *t, const struct image *m)
 
 static void take_tables(struct tok *t, const struct image *m)
 {
-    const struct head *h = m->h;
+    const struct compiled_head *h = m->h;
     t->vocab = (struct vocab){.blob = BORROW(m->at[S_BLOB]),
                               .piece = BORROW(m->at[S_PIECES]),
                               .slot = BORROW(m->at[S_SLOTS]),

@@ -34,9 +34,9 @@ struct tok_stream {
     const int32_t *shown; /* [n_shown] borrowed: special tokens that are not skipped */
     size_t n_shown;
     uint32_t n;
-    int64_t credit;         /* how many more bytes the stages may pass on */
-    struct matcher matcher; /* of all stages */
-    struct buf *out;        /* borrowed during a call */
+    int64_t credit;                 /* how many more bytes the stages may pass on */
+    struct pattern_scratch matcher; /* of all stages */
+    struct buf *out;                /* borrowed during a call */
     struct stage stage[];
 };
 
@@ -246,7 +246,8 @@ static int put_replace(struct tok_stream *s, uint32_t i, const char *p, size_t n
     return end ? put_regex(s, i) : 0;
 }
 
-/* The reference's BPEDecoder: the suffix is a space, and nothing in the very last token. */
+/* Passes the held token on with `as` in place of each suffix.  As in the reference's BPEDecoder, `as` is a space, and
+ * nothing in the very last token. */
 static int flush_suffix(struct tok_stream *s, uint32_t i, const char *as)
 {
     struct stage *g = &s->stage[i];
@@ -382,7 +383,7 @@ void tok_stream_drop(struct tok_stream *s)
         buf_done(&s->stage[i].hold);
         buf_done(&s->stage[i].run);
     }
-    matcher_done(&s->matcher);
+    pattern_scratch_done(&s->matcher);
     mem_free(s);
 }
 
@@ -433,7 +434,7 @@ static int put_id(struct tok_stream *s, int32_t id)
 static int guarded(struct tok_stream *s, int e, struct buf *out, size_t before)
 {
     s->out = NULL;
-    matcher_pause(&s->matcher);
+    pattern_scratch_pause(&s->matcher);
     if (e >= 0) return 0;
     if (out->data) out->data[out->len = before] = 0;
     return e;

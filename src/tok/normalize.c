@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int replace_matches(const struct norm *m, struct encode_scratch *w)
+static int replace_matches(const struct normalizer *m, struct encode_scratch *w)
 {
     struct hit hit;
     bool changed = false;
@@ -43,7 +43,7 @@ static int lower(struct encode_scratch *w)
     return 0;
 }
 
-static int strip(const struct norm *m, struct encode_scratch *w)
+static int strip(const struct normalizer *m, struct encode_scratch *w)
 {
     const char *s = w->text.data;
     size_t from = 0, to = w->text.len, len;
@@ -83,18 +83,18 @@ int work_made(struct encode_scratch *w, uint32_t step)
         w->most);
 }
 
-static int form(const struct norm *m, const char *s, size_t n, struct buf *out)
+static int form(const struct normalizer *m, const char *s, size_t n, struct buf *out)
 {
     return uni_normalize(m->form, s, n, out);
 }
 
-static int map(const struct norm *m, const char *s, size_t n, struct buf *out)
+static int map(const struct normalizer *m, const char *s, size_t n, struct buf *out)
 {
     return charsmap_apply(m->map, s, n, out);
 }
 
-static int normalize_whole(const struct norm *m, struct encode_scratch *w,
-                           int (*make)(const struct norm *m, const char *s, size_t n,
+static int normalize_whole(const struct normalizer *m, struct encode_scratch *w,
+                           int (*make)(const struct normalizer *m, const char *s, size_t n,
                                        struct buf *out))
 {
     TRY(make(m, w->text.data, w->text.len, &w->next));
@@ -103,7 +103,7 @@ static int normalize_whole(const struct norm *m, struct encode_scratch *w,
     return 0;
 }
 
-static int normalize_step(const struct norm *m, struct encode_scratch *w)
+static int normalize_step(const struct normalizer *m, struct encode_scratch *w)
 {
     work_fresh(w);
     switch (m->kind) {
@@ -128,7 +128,7 @@ static int normalize_step(const struct norm *m, struct encode_scratch *w)
     return 0;
 }
 
-int normalize_run(const struct norm *v, uint32_t n, struct encode_scratch *w)
+int normalize_run(const struct normalizer *v, uint32_t n, struct encode_scratch *w)
 {
     for (uint32_t i = 0; i < n && w->text.len > 0; i++) {
         TRY(normalize_step(&v[i], w));

@@ -34,7 +34,7 @@ static int refuse_pattern(const struct rewrite *r, const char *what)
                (int)MIN(r->n, 80), r->s, what, r->i);
 }
 
-/* \xHH, \x{H...}, \uHHHH: r->i is behind the letter. */
+/* Rewrites \xHH, \x{H...} and \uHHHH; r->i is behind the letter. */
 static int put_code(struct rewrite *r, char letter)
 {
     size_t from = r->i, to;
@@ -218,7 +218,7 @@ static int put_class(struct rewrite *r)
     return refuse_pattern(r, "an open set");
 }
 
-static int put_group(struct rewrite *r)
+static int put_group_open(struct rewrite *r)
 {
     if (r->n_group == MAX_GROUPS) return refuse_pattern(r, "a group nested too deeply");
     r->group[r->n_group++] = r->out->len;
@@ -300,7 +300,7 @@ static int put_one(struct rewrite *r)
         TRY(put_class(r));
         break;
     case '(':
-        return put_group(r);
+        return put_group_open(r);
     case ')':
         if (r->n_group == 0) return refuse_pattern(r, "a lone )");
         r->atom = r->group[--r->n_group];

@@ -115,11 +115,11 @@ const char *pattern_literal(const struct pattern *p, size_t *n)
     return p->code ? NULL : p->text;
 }
 
-void matcher_done(struct matcher *m)
+void pattern_scratch_done(struct pattern_scratch *m)
 {
     pcre2_match_data_free(m->data);
     pcre2_match_context_free(m->context);
-    *m = (struct matcher){0};
+    *m = (struct pattern_scratch){0};
 }
 
 static int64_t cpu_now(void)
@@ -129,7 +129,7 @@ static int64_t cpu_now(void)
 }
 
 /* Makes the scratch memory, and adds the time of n new bytes to the budget. */
-static int matcher_ready(struct matcher *m, size_t n)
+static int pattern_scratch_ready(struct pattern_scratch *m, size_t n)
 {
     if (!m->data) {
         pcre2_general_context *g = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
@@ -146,7 +146,7 @@ static int matcher_ready(struct matcher *m, size_t n)
     return 0;
 }
 
-void matcher_pause(struct matcher *m)
+void pattern_scratch_pause(struct pattern_scratch *m)
 {
     if (m->deadline) m->spent = cpu_now() + BUDGET_BASE - m->deadline;
     m->deadline = 0;
@@ -161,7 +161,7 @@ static int match_failed(const struct pattern *p, int rc)
                (int)MIN(p->n, 60), p->text);
 }
 
-static int match(const struct hits *h, size_t from, struct matcher *m)
+static int match(const struct hits *h, size_t from, struct pattern_scratch *m)
 {
     const pcre2_code *code = h->p->code;
     uint32_t options = PCRE2_NO_UTF_CHECK | (h->p->jit ? 0 : PCRE2_NO_JIT);
@@ -171,12 +171,13 @@ static int match(const struct hits *h, size_t from, struct matcher *m)
     return pcre2_match(code, (PCRE2_SPTR)h->shadow, h->n, from, options, m->data, m->context);
 }
 
-/* The first match at or after `from`, which is 0 in the first search of a text. */
-static int search_windows(const struct hits *h, size_t from, struct matcher *m, struct hit *out)
+/* Finds the first match at or after `from`, which is 0 in the first search of a text. */
+static int search_windows(const struct hits *h, size_t from, struct pattern_scratch *m,
+                          struct hit *out)
 {
     const struct pattern *p = h->p;
     uint32_t most = (uint32_t)MIN((size_t)MATCH_STEPS + 8 * h->n, (size_t)1 << 30);
-    TRY(matcher_ready(m, from ? 0 : h->n));
+    TRY(pattern_scratch_ready(m, from ? 0 : h->n));
     for (uint32_t steps = FIRST_STEPS;;) {
         size_t window = from + WINDOW;
         pcre2_set_offset_limit(m->context, window < h->n ? window : PCRE2_UNSET);
@@ -224,7 +225,7 @@ static int find_literal(const struct hits *h, size_t from, struct hit *out)
     return 1;
 }
 
-int hits_next(struct hits *h, struct matcher *m, struct hit *out)
+int hits_next(struct hits *h, struct pattern_scratch *m, struct hit *out)
 {
     while (h->at <= h->n && h->n > 0) {
         struct hit got;

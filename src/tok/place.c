@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static int reserve(struct tok_places *p, size_t more)
+static int reserve_places(struct tok_places *p, size_t more)
 {
     if (more <= p->cap - p->n) return 0;
     size_t cap = MAX(p->cap * 2, p->n + more + 64);
@@ -51,7 +51,7 @@ int work_load(struct encode_scratch *w, const char *s, size_t n, const uint32_t 
     TRY(buf_append(&w->text, s, n));
     if (!w->placed) return 0;
     w->from.n = 0;
-    TRY(reserve(&w->from, n));
+    TRY(reserve_places(&w->from, n));
     for (size_t i = 0; i < n; i++)
         w->from.v[i] = from ? from[i] : (uint32_t)(at + i);
     w->from.n = n;
@@ -62,7 +62,7 @@ int work_put(struct encode_scratch *w, const char *s, size_t n, size_t at)
 {
     TRY(buf_append(&w->next, s, n));
     if (!w->placed) return 0;
-    TRY(reserve(&w->from_next, n));
+    TRY(reserve_places(&w->from_next, n));
     uint32_t p = place_at(w, at);
     for (size_t i = 0; i < n; i++)
         w->from_next.v[w->from_next.n++] = p;
@@ -73,7 +73,7 @@ int work_keep(struct encode_scratch *w, size_t from, size_t to)
 {
     TRY(buf_append(&w->next, w->text.data + from, to - from));
     if (!w->placed) return 0;
-    TRY(reserve(&w->from_next, to - from));
+    TRY(reserve_places(&w->from_next, to - from));
     for (size_t i = from; i < to; i++)
         w->from_next.v[w->from_next.n++] = w->from.v[i];
     return 0;
@@ -81,7 +81,7 @@ int work_keep(struct encode_scratch *w, size_t from, size_t to)
 
 static int push_place(struct tok_places *p, uint32_t x)
 {
-    TRY(reserve(p, 1));
+    TRY(reserve_places(p, 1));
     p->v[p->n++] = x;
     return 0;
 }
@@ -123,7 +123,7 @@ int work_ends(struct encode_scratch *w, size_t to)
 int work_place(struct encode_scratch *w, uint32_t at)
 {
     if (!w->placed) return 0;
-    TRY(reserve(w->placed, 1));
+    TRY(reserve_places(w->placed, 1));
     w->placed->v[w->placed->n++] = at;
     return 0;
 }
@@ -140,7 +140,7 @@ static int place_cluster(struct encode_scratch *w, size_t at, size_t n, const st
 {
     const char *old = w->text.data + at, *new = made->data;
     size_t to = made->len, least = MIN(n, to), head = 0, tail = 0;
-    TRY(reserve(&w->from_next, to));
+    TRY(reserve_places(&w->from_next, to));
     while (head < least && old[head] == new[head])
         head++;
     while (head && ((head == n && n < to) || !(between(old, n, head) && between(new, to, head))))
@@ -156,8 +156,9 @@ static int place_cluster(struct encode_scratch *w, size_t at, size_t n, const st
     return 0;
 }
 
-int work_place_clusters(struct encode_scratch *w, const struct norm *m,
-                        int (*make)(const struct norm *m, const char *s, size_t n, struct buf *out))
+int work_place_clusters(struct encode_scratch *w, const struct normalizer *m,
+                        int (*make)(const struct normalizer *m, const char *s, size_t n,
+                                    struct buf *out))
 {
     struct buf one;
     const char *s = w->text.data;

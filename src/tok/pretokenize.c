@@ -35,21 +35,21 @@ int parts_push(struct text_parts *p, size_t from, size_t to)
 }
 
 /* The five behaviors as one rule: which stretches join the stretch before them. */
-struct cutter {
+struct part_cutter {
     struct text_parts *out;
     enum pre_behavior behavior;
     bool open, was_hit;
     struct text_part now;
 };
 
-static int cut_flush(struct cutter *c)
+static int cut_flush(struct part_cutter *c)
 {
     bool keep = c->open && c->now.from < c->now.to;
     c->open = false;
     return keep ? parts_push(c->out, c->now.from, c->now.to) : 0;
 }
 
-static int cut_feed(struct cutter *c, size_t from, size_t to, bool hit)
+static int cut_feed(struct part_cutter *c, size_t from, size_t to, bool hit)
 {
     bool join = false;
     if (c->behavior == CUT_REMOVED && hit) return 0;
@@ -70,7 +70,7 @@ static int cut_feed(struct cutter *c, size_t from, size_t to, bool hit)
 static int cut_by_pattern(const struct pattern *p, enum pre_behavior how, bool invert,
                           const char *shadow, struct text_part at, struct encode_scratch *w)
 {
-    struct cutter c = {.out = &w->cut, .behavior = how};
+    struct part_cutter c = {.out = &w->cut, .behavior = how};
     struct hits h = {
         .p = p, .s = w->text.data + at.from, .shadow = shadow + at.from, .n = at.to - at.from};
     struct hit hit;
@@ -216,7 +216,7 @@ static int cut_words(struct text_part at, struct encode_scratch *w)
 
 static int cut_by_class(const struct pre *p, struct text_part at, struct encode_scratch *w)
 {
-    struct cutter c = {.out = &w->cut, .behavior = p->behavior};
+    struct part_cutter c = {.out = &w->cut, .behavior = p->behavior};
     size_t done = at.from;
     for (size_t i = at.from, len; i < at.to; i += len) {
         uint32_t cp = utf8_decode(w->text.data + i, at.to - i, &len);

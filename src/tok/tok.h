@@ -14,7 +14,7 @@ struct ids {
 void ids_done(struct ids *v);
 int ids_push(struct ids *v, int32_t id);
 
-/* A directory with tokenizer.json (tokenizer_config.json, special_tokens_map.json,
+/* Opens a directory with tokenizer.json (tokenizer_config.json, special_tokens_map.json,
  * chat_template.jinja, chat_template.json optional). */
 int tok_open_dir(const char *dir, struct tok **out);
 /* tok_open_dir and tok_open_gguf keep the tables that they build in the user's cache directory, and take them from
@@ -84,13 +84,13 @@ int tok_stream_reserve(struct tok_stream *s);
 /* Copies the state of `from` to `to`, a stream over the same tokenizer. */
 int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from);
 int tok_stream_put(struct tok_stream *s, int32_t id, struct buf *piece); /* appends */
-/* flushes; the stream can be used again */
+/* Flushes the stream, which can then be used again. */
 int tok_stream_end(struct tok_stream *s, struct buf *piece);
 
 /* Sets `out` to the bytes that a token adds to a text; they may be parts of characters.  A special token, and an
  * id that the tokenizer lacks, adds none.  ERR_UNSUPPORTED if the decoder has steps that look at several tokens. */
 int tok_bytes(const struct tok *t, int32_t id, struct buf *out);
-/* A result that a higher floor computes once from the vocabulary; NULL before.  The tokenizer frees it.  If
+/* Returns a result that a higher floor computes once from the vocabulary; NULL before.  The tokenizer frees it.  If
  * several threads set it, the first wins: the call returns the result that is kept, and frees the other one. */
 void *tok_side(const struct tok *t);
 void *tok_set_side(const struct tok *t, void *side, void (*drop)(void *side));
@@ -100,15 +100,15 @@ int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a t
 const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */
 bool tok_is_special(const struct tok *t, int32_t id);
 bool tok_is_added(const struct tok *t, int32_t id);
-/* true if the id is in the model's own vocabulary */
+/* True if the id is in the model's own vocabulary. */
 bool tok_is_model(const struct tok *t, int32_t id);
 /* Bytes that a search for added tokens in a text of n bytes may compare.  Real added tokens have only short
  * beginnings in common with the texts around them. */
 #define TOK_SCAN_MOST(n) ((uint64_t)(n)*16 + (1u << 20))
-/* Added tokens in the order of their ids: index [0, tok_n_added). */
+/* Return the number of added tokens, and the i-th of them in the order of their ids. */
 uint32_t tok_n_added(const struct tok *t);
 const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, bool *special);
-/* Named special tokens: "bos_token", "eos_token", "pad_token", "unk_token", ... -1 / NULL if none. */
+/* Return the id and the text of a named special token: "bos_token", "eos_token", "pad_token", "unk_token", ... -1 / NULL if none. */
 int32_t tok_special_id(const struct tok *t, const char *name);
 const char *tok_special_text(const struct tok *t, const char *name);
 const char *tok_chat_template(const struct tok *t); /* source text or NULL */

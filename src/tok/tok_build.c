@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One more zeroed element of a small owned array. */
+/* Appends a zeroed element to a small owned array and returns the element.  NULL: an error, which is set. */
 static void *grow_one(void **v, uint32_t *n, size_t size, uint32_t max, const char *what)
 {
     if (*n >= max) {
@@ -27,7 +27,7 @@ static int full(uint32_t n, uint32_t max)
     return n >= max ? ERR_LIMIT : ERR_NOMEM;
 }
 
-int tok_add_norm(struct tok *t, struct norm **out)
+int tok_add_norm(struct tok *t, struct normalizer **out)
 {
     *out = grow_one((void **)&t->norm, &t->n_norm, sizeof **out, TOK_MAX_STEPS, "normalizers");
     return *out ? 0 : full(t->n_norm, TOK_MAX_STEPS);
@@ -102,7 +102,7 @@ int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
     struct added *p =
         grow_one((void **)&t->added, &t->n_added, sizeof *p, TOK_MAX_ID, "added tokens");
     if (!p) return full(t->n_added, TOK_MAX_ID);
-    a.turn = t->n_added;
+    a.order = t->n_added;
     *p = a;
     return 0;
 }
@@ -137,9 +137,9 @@ void tok_resolve_named(struct tok *t)
         t->named[i].id = vocab_find(&t->vocab, t->named[i].text, strlen(t->named[i].text));
 }
 
-static int by_id_and_turn(const void *a, const void *b)
+static int by_id_and_order(const void *a, const void *b)
 {
-    uint32_t x = ((const struct added *)a)->turn, y = ((const struct added *)b)->turn;
+    uint32_t x = ((const struct added *)a)->order, y = ((const struct added *)b)->order;
     int order = added_by_id(a, b);
     return order ? order : x < y ? -1 : x > y;
 }
@@ -148,7 +148,7 @@ static int by_id_and_turn(const void *a, const void *b)
 static void sort_added(struct tok *t)
 {
     uint32_t n = 0;
-    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id_and_turn);
+    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id_and_order);
     for (uint32_t i = 0; i < t->n_added; i++) {
         n -= n && t->added[n - 1].id == t->added[i].id;
         t->added[n++] = t->added[i];
@@ -156,7 +156,7 @@ static void sort_added(struct tok *t)
     t->n_added = n;
 }
 
-/* A token with `normalized` is matched in normalized text and is decoded as its normalized form. */
+/* Indexes a token with `normalized`, which is matched in normalized text and decoded as its normalized form. */
 static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n,
                         struct encode_scratch *w)
 {

@@ -27,7 +27,7 @@ void work_done(struct encode_scratch *w)
     tok_places_done(&w->from);
     tok_places_done(&w->from_next);
     tok_places_done(&w->begun);
-    matcher_done(&w->matcher);
+    pattern_scratch_done(&w->matcher);
 }
 
 struct encoder {
@@ -209,7 +209,7 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
     return tok_encode_placed(t, text, n, flags, plain, n_plain, out, NULL);
 }
 
-/* end and word are both NULL, or both given, with `at`. */
+/* Encodes a text.  `end` and `word` are both NULL, or both given together with `at`. */
 static int run_encoder(const struct tok *t, const char *text, size_t n, unsigned flags,
                        const struct tok_span *plain, size_t n_plain, struct ids *out,
                        struct tok_places *at, struct tok_places *end, struct tok_places *word)

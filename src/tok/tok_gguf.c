@@ -47,7 +47,7 @@ enum piece_type {
 struct cut_rule {
     const char *names;  /* values of tokenizer.ggml.pre, each between spaces */
     const char *cut[3]; /* isolating splits in order; NULL: no more */
-    bool digits;        /* every digit alone, before them */
+    bool digits;        /* cuts out every digit alone, before the splits of `cut` */
     bool ignore_merges, add_bos;
 };
 static const struct cut_rule cut_rules[] = {
@@ -297,7 +297,7 @@ static int score_merges(struct gguf_vocab *s)
 
 static int spm_normalizers(struct tok *t, bool prefix)
 {
-    struct norm *m;
+    struct normalizer *m;
     if (prefix) {
         TRY(tok_add_norm(t, &m));
         m->kind = NORM_PREPEND;
@@ -353,7 +353,7 @@ static int load_spm(struct gguf_vocab *s)
 static int load_map(struct gguf_vocab *s)
 {
     const struct gguf_value *v = NULL;
-    struct norm *m;
+    struct normalizer *m;
     TRY(array_of(s->g, KEY "precompiled_charsmap", GGUF_U8, 0, &v));
     if (!v || v->n == 0) return 0;
     if (v->n > MAP_MOST || (v->item != GGUF_U8 && v->item != GGUF_I8))
@@ -375,7 +375,7 @@ static int load_map(struct gguf_vocab *s)
 /* Removes white space at the end, and makes one mark of a run of spaces. */
 static int squeeze_spaces(struct tok *t)
 {
-    struct norm *m;
+    struct normalizer *m;
     TRY(tok_add_norm(t, &m));
     m->kind = NORM_STRIP;
     m->right = true;

@@ -40,7 +40,7 @@ void vocab_done(struct vocab *v);
 /* Adds a text with an id.  ERR_FORMAT if either is taken, ERR_LIMIT for an id >= TOK_MAX_ID. */
 int vocab_put(struct vocab *v, const char *s, size_t n, uint32_t id, unsigned flags);
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n);
-/* finds only texts of the model, not those of added tokens alone */
+/* Finds only texts of the model, not those of added tokens alone. */
 int32_t vocab_find_model(const struct vocab *v, const char *s, size_t n);
 static inline const char *vocab_text(const struct vocab *v, uint32_t id)
 {
@@ -52,7 +52,7 @@ struct pattern;
 struct hit {
     size_t from, to;
 };
-struct matcher { /* scratch of one thread, reused over patterns */
+struct pattern_scratch { /* scratch of one thread, reused over patterns */
     void *data, *context;
     int64_t deadline; /* CPU nanoseconds of this thread; 0: the clock is stopped */
     int64_t spent;    /* nanoseconds of the budget that were used before the clock stopped */
@@ -60,8 +60,8 @@ struct matcher { /* scratch of one thread, reused over patterns */
 };
 int pattern_new(const char *s, size_t n, bool regex, struct pattern **out);
 void pattern_drop(struct pattern *p);
-void matcher_done(struct matcher *m);
-void matcher_pause(struct matcher *m); /* stops the clock until the next search */
+void pattern_scratch_done(struct pattern_scratch *m);
+void pattern_scratch_pause(struct pattern_scratch *m); /* stops the clock until the next search */
 /* Iterates over the matches in s[0..n) as the reference does: an empty match never begins where the match before
  * it ends.  *at starts at 0.  Returns 1 for a match, 0 at the end, or an error (limits, time). */
 struct hits {
@@ -72,9 +72,9 @@ struct hits {
     size_t n, at, last_end;
     bool any;
 };
-int hits_next(struct hits *h, struct matcher *m, struct hit *out);
+int hits_next(struct hits *h, struct pattern_scratch *m, struct hit *out);
 const char *find_bytes(const char *s, size_t n, const char *lit, size_t n_lit);
-/* The literal of a pattern made with regex = false, or NULL. */
+/* Returns the literal of a pattern made with regex = false, or NULL. */
 const char *pattern_literal(const struct pattern *p, size_t *n);
 
 /* --- character classes (unicode.c) */
@@ -109,7 +109,7 @@ int charsmap_new_base64(const char *s, size_t n, struct charsmap **out);
 void charsmap_drop(struct charsmap *c);
 /* Appends s, which is UTF-8, to out, with the map's replacements. */
 int charsmap_apply(const struct charsmap *c, const char *s, size_t n, struct buf *out);
-struct norm {
+struct normalizer {
     enum norm_kind kind;
     enum uni_form form;
     bool left, right;        /* NORM_STRIP */
@@ -150,7 +150,7 @@ struct encode_scratch {
     struct buf text, next; /* the current text, and the one that the next step writes */
     struct buf shadow;
     struct text_parts parts, cut;
-    struct matcher matcher;
+    struct pattern_scratch matcher;
     struct sym *sym;       /* owned, [n_sym] */
     void *heap;            /* owned, [n_heap] */
     struct uni_step *path; /* owned, [n_path]; unigram.c */
@@ -184,9 +184,9 @@ void work_swap(struct encode_scratch *w);
 /* Sets work.text.  from: the places of its bytes; NULL: at, at + 1, ... */
 int work_load(struct encode_scratch *w, const char *s, size_t n, const uint32_t *from, size_t at);
 /* Finds the places of work.next, which `make` has made of the whole text, one grapheme cluster at a time. */
-struct norm;
-int work_place_clusters(struct encode_scratch *w, const struct norm *m,
-                        int (*make)(const struct norm *m, const char *s, size_t n,
+struct normalizer;
+int work_place_clusters(struct encode_scratch *w, const struct normalizer *m,
+                        int (*make)(const struct normalizer *m, const char *s, size_t n,
                                     struct buf *out));
 int work_id(struct encode_scratch *w, struct ids *out, int32_t id,
             size_t at); /* appends an id that begins at work.text[at] */
@@ -196,10 +196,10 @@ int work_end(struct encode_scratch *w, uint32_t end, uint32_t word);
 /* With ends: returns the end of the character of the user's text that contains byte `last`.  If a normalizer has
  * joined several characters, that is the first one, as in the reference. */
 uint32_t work_end_of(const struct encode_scratch *w, uint32_t last);
-/* with ends: appends end and word of each id of a pre-token, which reaches to `to` and is one word */
+/* With ends: appends the end and the word of each id of a pre-token, which reaches to `to` and is one word. */
 int work_ends(struct encode_scratch *w, size_t to);
 int parts_push(struct text_parts *p, size_t from, size_t to);
-int normalize_run(const struct norm *v, uint32_t n, struct encode_scratch *w);
+int normalize_run(const struct normalizer *v, uint32_t n, struct encode_scratch *w);
 int pretokenize_run(const struct pre *v, uint32_t n, struct encode_scratch *w);
 uint32_t byte_to_char(uint8_t b); /* GPT-2 writes every byte as one printable character */
 int char_to_byte(uint32_t cp);    /* -1: the character stands for no byte */
@@ -254,7 +254,7 @@ struct unigram {
 void unigram_done(struct unigram *u);
 /* Sets the score of an id; a `normal` piece counts for the score of the unknown token. */
 int unigram_put(struct unigram *u, uint32_t id, double score, bool normal);
-/* call it when the vocabulary is complete */
+/* Builds the trie of the pieces.  Call it when the vocabulary is complete. */
 int unigram_index(struct unigram *u, const struct vocab *v);
 int unigram_encode(const struct unigram *u, const struct vocab *v, struct encode_scratch *w,
                    const char *s, size_t n, struct ids *out);
@@ -262,7 +262,7 @@ int unigram_encode(const struct unigram *u, const struct vocab *v, struct encode
 /* --- added tokens (added.c) */
 struct added {
     int32_t id;
-    uint32_t turn; /* place in the file: of two entries for one id the later one counts */
+    uint32_t order; /* place in the file: of two entries for one id the later one counts */
     bool single_word, lstrip, rstrip, normalized, special;
     /* owned; with VOC_SHOWN: the normalizer's form of the text, which decoding gives */
     char *shown;
@@ -343,8 +343,8 @@ struct named {
 struct tok {
     struct vocab vocab;
     struct bpe bpe;
-    struct unigram uni; /* instead of bpe, if uni.on */
-    struct norm *norm;  /* owned, as all below */
+    struct unigram uni;      /* instead of bpe, if uni.on */
+    struct normalizer *norm; /* owned, as all below */
     struct pre *pre;
     struct dec *dec;
     struct added *added; /* ascending ids after tok_finish */
@@ -412,7 +412,7 @@ const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special)
 int added_by_id(const void *a, const void *b); /* the order of tok.added */
 
 /* --- making the object: steps, tokens, merges, then tok_finish (tok_build.c) */
-int tok_add_norm(struct tok *t, struct norm **out);
+int tok_add_norm(struct tok *t, struct normalizer **out);
 int tok_add_pre(struct tok *t, struct pre **out);
 int tok_add_dec(struct tok *t, struct dec **out);
 int tok_add_token(struct tok *t, const char *s, size_t n, struct added a); /* a.id is filled in */

@@ -89,7 +89,7 @@ static int load_list(struct tok *t, const json_t *o, const char *key, uint32_t d
 }
 
 /* --- normalizers */
-static int norm_text(struct norm *m, const json_t *o, const char *key)
+static int norm_text(struct normalizer *m, const json_t *o, const char *key)
 {
     const char *s;
     TRY(need_str(o, key, &s, &m->n_text));
@@ -113,7 +113,7 @@ static int load_norm(struct tok *t, const json_t *o, uint32_t depth)
         {"Precompiled", NORM_MAP, 0},
     };
     const char *type;
-    struct norm *m;
+    struct normalizer *m;
     TRY(component_type(o, "normalizer", &type));
     if (strcmp(type, "Sequence") == 0) return load_list(t, o, "normalizers", depth, load_norm);
     size_t k = 0;
@@ -151,7 +151,7 @@ static int pre_bytes(struct pre *p, const json_t *o)
     return regex ? pattern_new(TOK_GPT2, strlen(TOK_GPT2), true, &p->pattern) : 0;
 }
 
-/* "prepend_scheme", or add_prefix_space of older files. */
+/* Reads "prepend_scheme", or add_prefix_space, which older files have in its place. */
 static int get_scheme(const json_t *o, enum pre_scheme *out)
 {
     const char *s = NULL;

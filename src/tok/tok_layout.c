@@ -100,7 +100,7 @@ static int put_template(struct tok *t, const json_t *list, const json_t *special
     return 0;
 }
 
-/* A template of pairs that cannot be used leaves the tokenizer without a layout of pairs, since single texts do
+/* Reads the template of pairs.  One that cannot be used leaves the tokenizer without a layout of pairs, since single texts do
  * not need it. */
 static int put_pair(struct tok *t, const json_t *pair, const json_t *special)
 {

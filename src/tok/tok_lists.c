@@ -28,13 +28,13 @@ static int skip_value(struct scan *j)
 }
 
 /* --- finding the lists */
-struct cutter {
+struct list_cutter {
     struct scan j;
     size_t copied; /* bytes of the file that are copied to the rest, or left out */
     struct buf *rest;
 };
 
-static int keep_text(struct cutter *c, size_t to)
+static int keep_text(struct list_cutter *c, size_t to)
 {
     if (to - c->copied > c->rest->max - c->rest->len)
         return ERR(LIMIT, TOK_JSON ": more than %zu MiB beside the vocabulary and its merges",
@@ -42,7 +42,7 @@ static int keep_text(struct cutter *c, size_t to)
     return buf_append(c->rest, c->j.s + c->copied, to - c->copied);
 }
 
-static int cut_list(struct cutter *c, struct tok_list *out)
+static int cut_list(struct list_cutter *c, struct tok_list *out)
 {
     struct scan *j = &c->j;
     scan_peek(j);
@@ -55,7 +55,7 @@ static int cut_list(struct cutter *c, struct tok_list *out)
     return 0;
 }
 
-static int cut_model(struct cutter *c, struct tok_lists *out)
+static int cut_model(struct list_cutter *c, struct tok_lists *out)
 {
     const char *key;
     bool first = true;
@@ -72,7 +72,7 @@ static int cut_model(struct cutter *c, struct tok_lists *out)
     return e;
 }
 
-static int cut_all(struct cutter *c, struct tok_lists *out)
+static int cut_all(struct list_cutter *c, struct tok_lists *out)
 {
     const char *key;
     bool first = true;
@@ -94,7 +94,7 @@ static int cut_all(struct cutter *c, struct tok_lists *out)
 
 int tok_lists_find(const char *json, size_t n, struct tok_lists *out, struct buf *rest)
 {
-    struct cutter c = {.rest = rest};
+    struct list_cutter c = {.rest = rest};
     *out = (struct tok_lists){0};
     buf_init(rest, REST_MOST);
     TRY(open_scan(&c.j, json, n));

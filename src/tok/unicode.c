@@ -24,7 +24,7 @@ static const uint32_t *find_range(const uint32_t (*v)[2], size_t n, uint32_t cp)
 }
 #define IN(table, cp) (find_range(table, countof(table), cp) != NULL)
 
-/* An older character of the same category, script class and UTF-8 length; cp itself if it is old. */
+/* Returns an older character of the same category, script class and UTF-8 length; cp itself if it is old. */
 static uint32_t stand_in(uint32_t cp)
 {
     if (cp < uni_new[0][0]) return cp;
@@ -89,7 +89,8 @@ bool uni_is_punct(uint32_t cp)
     return yes != IN(uni_punct_flip, cp);
 }
 
-/* The reference's clusters know the combining marks of Unicode 17, its patterns do not. */
+/* Returns the character that stands for cp when clusters are found.  The reference's clusters know the combining marks of
+ * Unicode 17, its patterns do not; U+0301 stands for those marks. */
 static int32_t cluster_char(uint32_t cp)
 {
     bool mark = (cp >= 0x1ACF && cp <= 0x1ADD) || (cp >= 0x1AE0 && cp <= 0x1AEB);
@@ -151,7 +152,9 @@ struct chars {
 static int chars_reserve(struct chars *c, size_t more)
 {
     size_t need, cap = MAX(c->cap * 2, (size_t)256);
-    if (!ck_add(c->n, more, &need)) return ERR(LIMIT, "text too long");
+    if (!ck_add(c->n, more, &need))
+        return ERR(LIMIT, "a text of %zu and %zu more characters exceeds %zu", c->n, more,
+                   (size_t)SIZE_MAX);
     if (need <= c->cap) return 0;
     cap = MAX(cap, need);
     int32_t *p = mem_grow(c->cp, cap, sizeof *p);

@@ -51,7 +51,10 @@ static int grow_pieces(struct vocab *v, uint32_t id)
 static int grow_blob(struct vocab *v, size_t n)
 {
     size_t need;
-    if (!ck_add(v->blob_len, n, &need)) return ERR(LIMIT, "tokenizer: vocabulary too large");
+    if (!ck_add(v->blob_len, n, &need))
+        return ERR(LIMIT,
+                   "tokenizer: the texts of the vocabulary, %zu bytes and %zu more, exceed %zu",
+                   v->blob_len, n, (size_t)SIZE_MAX);
     if (v->blob && need <= v->blob_cap) return 0;
     size_t cap = MAX(MAX(v->blob_cap * 2, need), (size_t)65536);
     char *p = mem_grow(v->blob, cap, 1);

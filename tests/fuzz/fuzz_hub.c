@@ -75,10 +75,10 @@ static void name(const char *text)
 static void headers(const char *text)
 {
     static const struct hub_name name = {.repo = "org/name"};
-    struct answer a = {0};
+    struct response a = {0};
     for (const char *s = text; *s;) {
         size_t n = strcspn(s, "\n");
-        answer_header(&a, s, n);
+        response_header(&a, s, n);
         s += n + (s[n] == '\n');
         MUST(!a.has_range || a.from < a.total);
         MUST(!*a.commit || hub_is_commit(a.commit));
@@ -86,7 +86,7 @@ static void headers(const char *text)
     }
     for (long status = 400; status < 504; status += 25) {
         a.status = status;
-        MUST(answer_refuse(&a, &name, "https://h", status & 1) < 0 && *err_last());
+        MUST(response_refuse(&a, &name, "https://h", status & 1) < 0 && *err_last());
     }
 }
 

@@ -425,7 +425,7 @@ static void test_long_steps(void **state)
     char *s = repeat("a", MANY / 2);
     for (size_t i = 0; i < countof(slow); i++) {
         struct pattern *p;
-        struct matcher m = {0};
+        struct pattern_scratch m = {0};
         struct hit hit;
         struct hits h = {.s = s, .shadow = s, .n = MANY / 2};
         assert_int_equal(pattern_new(slow[i], strlen(slow[i]), true, &p), 0);
@@ -434,7 +434,7 @@ static void test_long_steps(void **state)
         while ((e = hits_next(&h, &m, &hit)) > 0)
             continue;
         assert_int_equal(e, ERR_LIMIT);
-        matcher_done(&m);
+        pattern_scratch_done(&m);
         pattern_drop(p);
     }
     mem_free(s);
@@ -445,7 +445,7 @@ static void test_budget(void **state)
 {
     (void)state;
     struct pattern *p;
-    struct matcher m = {0};
+    struct pattern_scratch m = {0};
     struct hit hit;
     char *s = repeat("a ", 500);
     assert_int_equal(pattern_new("a", 1, true, &p), 0);
@@ -456,7 +456,7 @@ static void test_budget(void **state)
     while (hits_next(&all, &m, &hit) > 0)
         continue;
     assert_int_equal(m.deadline - first, 2000 * 1000);
-    matcher_done(&m);
+    pattern_scratch_done(&m);
     pattern_drop(p);
     mem_free(s);
 }

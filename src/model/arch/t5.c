@@ -14,7 +14,7 @@ struct t5 {
 };
 
 /* Names of a layer's tensors in both kinds of file. */
-struct names {
+struct tensor_names {
     const char *hf, *gguf; /* with one %u */
 };
 
@@ -112,8 +112,8 @@ static uint32_t bucket(uint32_t apart, uint32_t buckets, uint32_t most)
 
 /* Makes the table of a stack from its weights, [buckets][heads].  both: rows before and after the query have half of the
  * buckets each, those after it the second half. */
-static int bind_bias(struct model *m, const struct names *n, uint32_t buckets, uint32_t distance,
-                     bool both, struct dev_bias *out)
+static int bind_bias(struct model *m, const struct tensor_names *n, uint32_t buckets,
+                     uint32_t distance, bool both, struct dev_bias *out)
 {
     float *w;
     uint32_t half = both ? buckets / 2 : buckets, ahead = both ? distance : 0,
@@ -133,8 +133,8 @@ static int bind_bias(struct model *m, const struct names *n, uint32_t buckets, u
 }
 
 /* --- the weights */
-static int bind_attn(struct model *m, uint32_t layer, const struct names *n,
-                     const struct names *norm, struct s2s_attn *a)
+static int bind_attn(struct model *m, uint32_t layer, const struct tensor_names *n,
+                     const struct tensor_names *norm, struct s2s_attn *a)
 {
     static const char *const hf[] = {"q", "k", "v", "o"};
     struct dev_weight *w[] = {&a->q, &a->k, &a->v, &a->o};
@@ -149,8 +149,8 @@ static int bind_attn(struct model *m, uint32_t layer, const struct names *n,
     return model_norm(m, NORM_RMS, norm->hf, norm->gguf, layer, m->hidden, false, &a->norm);
 }
 
-static int bind_mlp(struct model *m, bool gated, uint32_t layer, const struct names *n,
-                    const struct names *norm, struct s2s_mlp *a)
+static int bind_mlp(struct model *m, bool gated, uint32_t layer, const struct tensor_names *n,
+                    const struct tensor_names *norm, struct s2s_mlp *a)
 {
     char h[96], g[96];
     uint32_t d = m->hidden, f = m->ffn;
@@ -174,22 +174,23 @@ static int bind_mlp(struct model *m, bool gated, uint32_t layer, const struct na
 
 static int bind_encoder(struct model *m, const struct t5 *t, uint32_t i, struct s2s_layer *l)
 {
-    TRY(bind_attn(m, i, &(struct names){ENC "0.SelfAttention", "enc.blk.%u.attn"},
-                  &(struct names){ENC "0.layer_norm", "enc.blk.%u.attn_norm"}, &l->self));
+    TRY(bind_attn(m, i, &(struct tensor_names){ENC "0.SelfAttention", "enc.blk.%u.attn"},
+                  &(struct tensor_names){ENC "0.layer_norm", "enc.blk.%u.attn_norm"}, &l->self));
     return bind_mlp(m, t->encoder.gated, i,
-                    &(struct names){ENC "1.DenseReluDense", "enc.blk.%u.ffn"},
-                    &(struct names){ENC "1.layer_norm", "enc.blk.%u.ffn_norm"}, &l->mlp);
+                    &(struct tensor_names){ENC "1.DenseReluDense", "enc.blk.%u.ffn"},
+                    &(struct tensor_names){ENC "1.layer_norm", "enc.blk.%u.ffn_norm"}, &l->mlp);
 }
 
 static int bind_decoder(struct model *m, const struct t5 *t, uint32_t i, struct s2s_layer *l)
 {
-    TRY(bind_attn(m, i, &(struct names){DEC "0.SelfAttention", "dec.blk.%u.attn"},
-                  &(struct names){DEC "0.layer_norm", "dec.blk.%u.attn_norm"}, &l->self));
-    TRY(bind_attn(m, i, &(struct names){DEC "1.EncDecAttention", "dec.blk.%u.cross_attn"},
-                  &(struct names){DEC "1.layer_norm", "dec.blk.%u.cross_attn_norm"}, &l->cross));
+    TRY(bind_attn(m, i, &(struct tensor_names){DEC "0.SelfAttention", "dec.blk.%u.attn"},
+                  &(struct tensor_names){DEC "0.layer_norm", "dec.blk.%u.attn_norm"}, &l->self));
+    TRY(bind_attn(m, i, &(struct tensor_names){DEC "1.EncDecAttention", "dec.blk.%u.cross_attn"},
+                  &(struct tensor_names){DEC "1.layer_norm", "dec.blk.%u.cross_attn_norm"},
+                  &l->cross));
     return bind_mlp(m, t->encoder.gated, i,
-                    &(struct names){DEC "2.DenseReluDense", "dec.blk.%u.ffn"},
-                    &(struct names){DEC "2.layer_norm", "dec.blk.%u.ffn_norm"}, &l->mlp);
+                    &(struct tensor_names){DEC "2.DenseReluDense", "dec.blk.%u.ffn"},
+                    &(struct tensor_names){DEC "2.layer_norm", "dec.blk.%u.ffn_norm"}, &l->mlp);
 }
 
 static int t5_bind_ends(struct model *m, struct t5 *t)
@@ -229,10 +230,10 @@ static int t5_open(struct model *m)
     m->arch_weights = t;
     TRY(t5_read_config(m, t, &buckets, &distance));
     TRY(t5_bind_ends(m, t));
-    static const struct names enc = {ENC "0.SelfAttention.relative_attention_bias.weight",
-                                     "enc.blk.%u.attn_rel_b.weight"},
-                              dec = {DEC "0.SelfAttention.relative_attention_bias.weight",
-                                     "dec.blk.%u.attn_rel_b.weight"};
+    static const struct tensor_names enc = {ENC "0.SelfAttention.relative_attention_bias.weight",
+                                            "enc.blk.%u.attn_rel_b.weight"},
+                                     dec = {DEC "0.SelfAttention.relative_attention_bias.weight",
+                                            "dec.blk.%u.attn_rel_b.weight"};
     TRY(bind_bias(m, &enc, buckets, distance, true, &t->around));
     TRY(bind_bias(m, &dec, buckets, distance, false, &t->before));
     t->encoder.layer = model_own(m, m->encoder.n_layers, sizeof *t->encoder.layer);

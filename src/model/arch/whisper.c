@@ -87,18 +87,18 @@ static int whisper_open(struct model *m)
 }
 
 /* --- the front of the encoder */
-struct front {
+struct conv_front {
     struct dev_weight conv[2];
     const float *bias[2];
     uint32_t bins, hidden;
-    /* Per row: the columns of its two frames [2][bins * TAPS], the frames [2][hidden], and its own columns
-     * [hidden * TAPS]. */
+    /* Of each row: frame_columns [2][bins * TAPS], the input of the first convolution for its two frames; frames
+     * [2][hidden], the result; columns [hidden * TAPS], the input of the second convolution. */
     struct graph_table frame_columns;
     float *frames, *columns;
 };
 
 /* Writes for each of n frames its channels with the frame before and after: [channel][TAPS].  Frames outside are zeros. */
-static void unfold_features(const struct front *f, const struct exec_source *s, float *out)
+static void unfold_features(const struct conv_front *f, const struct exec_source *s, float *out)
 {
     for (uint32_t t = 0; t < s->frames; t++)
         for (uint32_t c = 0; c < f->bins; c++)
@@ -108,8 +108,8 @@ static void unfold_features(const struct front *f, const struct exec_source *s, 
             }
 }
 
-static void convolve(struct pass *p, const struct front *f, uint32_t i, const float *x, uint32_t n,
-                     float *y)
+static void convolve(struct pass *p, const struct conv_front *f, uint32_t i, const float *x,
+                     uint32_t n, float *y)
 {
     struct dev_mm mm = {&f->conv[i], f->bias[i], y, f->hidden};
     dev_matmul(p->queue, p->x->compute, x, f->conv[i].cols, n, &mm, 1);
@@ -118,7 +118,7 @@ static void convolve(struct pass *p, const struct front *f, uint32_t i, const fl
 
 static int front_run(struct pass *p, const void *arg)
 {
-    const struct front *f = arg;
+    const struct conv_front *f = arg;
     float *h = p->h;
     for (uint32_t i = 0; i < p->n_fed; i++) {
         const struct exec_source *s = p->fed[i].source;
@@ -141,14 +141,14 @@ static int front_run(struct pass *p, const void *arg)
 static void front(const struct model *m, struct graph *g)
 {
     const struct whisper *w = m->arch_weights;
-    struct front *f = graph_own(g, 1, sizeof *f);
+    struct conv_front *f = graph_own(g, 1, sizeof *f);
     size_t row = (size_t)2 * m->encoder.bins * TAPS * sizeof(float);
     if (!f) return;
-    *f = (struct front){.bins = m->encoder.bins,
-                        .hidden = m->hidden,
-                        .frame_columns = graph_table(g, graph_step_tokens(g) * row),
-                        .frames = graph_buffer(g, (size_t)2 * m->hidden),
-                        .columns = graph_buffer(g, (size_t)m->hidden * TAPS)};
+    *f = (struct conv_front){.bins = m->encoder.bins,
+                             .hidden = m->hidden,
+                             .frame_columns = graph_table(g, graph_step_tokens(g) * row),
+                             .frames = graph_buffer(g, (size_t)2 * m->hidden),
+                             .columns = graph_buffer(g, (size_t)m->hidden * TAPS)};
     for (uint32_t i = 0; i < 2; i++) {
         f->conv[i] = graph_matrix(g, &w->conv[i]);
         f->bias[i] = graph_weights(g, w->conv_bias[i], m->hidden * sizeof(float));
