@@ -43,6 +43,14 @@ void path_make_dirs(const char *dir, size_t kept)
     (void)mkdir(at, 0700);
 }
 
+int path_make_dir(const char *dir)
+{
+    if (mkdir(dir, 0700) == 0 || errno == EEXIST) return 0;
+    if (errno != ENOENT) return -1;
+    path_make_dirs(dir, 0);
+    return mkdir(dir, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
 /* Writes the path of `name` in the directory of `path`. */
 static int in_same_dir(const char *path, const char *name, char out[PATH_MAX])
 {

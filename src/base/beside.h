@@ -14,6 +14,8 @@ int path_dir(const char *path, char out[PATH_MAX]);
  * or means that nothing shall be kept.  Errors are not reported here, because creating a file in the directory
  * fails next. */
 void path_make_dirs(const char *dir, size_t kept);
+/* Makes a directory, and those above it that are missing.  Returns 0 if it is there, else -1 and sets errno. */
+int path_make_dir(const char *dir);
 /* Writes the name of the n-th temporary file beside a file: hidden, and with an ending that only kvik uses. */
 int path_beside(const char *path, unsigned n, char out[PATH_MAX]);
 

@@ -537,7 +537,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     for (size_t i = 0; i < f.n; i++)
         known &= f.ids[i] >= 0;
     if (!known) return 0;
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST) return ERR(IO, "%s: %s", dir, strerror(errno));
+    if (path_make_dir(dir) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));
     int e = prefix_place_open(c, dir, &p);
     if (e <= 0) return e;
     e = save_new(c, &p, &f, s);
@@ -559,7 +559,7 @@ KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
             ARG,
             "%.100s...: the path of the directory has %zu bytes, the limit is %d; use a shorter one",
             dir, strlen(dir), PREFIX_DIR_BYTES - 64);
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+    if (path_make_dir(dir) < 0)
         return ERR(IO, "%s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &st) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));
     if (!S_ISDIR(st.st_mode)) return ERR(IO, "%s: not a directory", dir);

@@ -3,6 +3,7 @@
  *
  * Only a directory and files that nobody but the user and root can write are used.  When the files have more bytes than the
  * limit, those are removed that were not used for longest.  What a killed writer left is such a file, too. */
+#include "base/beside.h"
 #include "base/descriptor.h"
 #include "base/hash.h"
 #include "shared/keeper.h"
@@ -115,7 +116,7 @@ static void shrink(struct files *f)
 static int open_list(struct files *f)
 {
     struct stat st;
-    if (mkdir(f->at->path, 0700) < 0 && errno != EEXIST)
+    if (path_make_dir(f->at->path) < 0)
         return ERR(IO, "%s: cannot make the directory: %s", f->at->path, strerror(errno));
     DIR *list = fd_list(f->at->path);
     if (!list) return ERR(IO, "%s: %s", f->at->path, strerror(errno));

@@ -80,8 +80,11 @@ for command in generate chat; do
     check "$command, a file instead of a directory: no text" test ! -s "$work/out"
     check "$command, a file instead of a directory: the message" err_has "not a directory"
 done
-run generate "$work/no-model" --input-ids "$ids" --prefix-cache "$work/no/directory"
+run generate "$work/no-model" --input-ids "$ids" --prefix-cache "$work/good/directory"
 check "a directory that cannot be made: the message" err_has "cannot make the directory"
+gen "$ids" --prefix-cache "$work/new/directory" --prefix-store "file://$work/new/one/rows"
+check "a directory in one that is not there: exit 0" status 0
+check "a directory in one that is not there: both are made, for this user alone" test "$(stat -c %a "$work/new" "$work/new/directory" "$work/new/one/rows" | sort -u)" = 700
 quanto='{"backend":"quanto","nbits":4,"q_group_size":8}'
 gen "$ids" --cache-implementation quantized --cache-config "$quanto" --prefix-cache "$work/none"
 check "a quantized cache: exit 0" status 0

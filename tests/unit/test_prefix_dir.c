@@ -485,7 +485,12 @@ static void test_check(void **state)
     put("file", 10, path);
     assert_int_equal(kvik_prefix_check(NULL, path), KVIK_IO);
     assert_non_null(strstr(kvik_last_error(), "not a directory"));
-    snprintf(path, sizeof path, "%s/no/such", dir);
+    snprintf(path, sizeof path, "%s/new/one", dir); /* with the one above it */
+    assert_int_equal(kvik_prefix_check(c, path), 1);
+    assert_int_equal(rmdir(path), 0);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof path, "%s/file/such", dir);
     assert_int_equal(kvik_prefix_check(NULL, path), KVIK_IO);
     assert_non_null(strstr(kvik_last_error(), "cannot make"));
     kvik_cache_close(c);
