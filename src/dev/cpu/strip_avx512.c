@@ -41,7 +41,9 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
 
 /* Wide strips: 64 channels of a row at a time.  The instruction looks up by the low five bits of a word.  So its 32
  * words are the table of one row twice, and codes need no mask, or the tables of two rows. */
-#define STRIP_WIDE 1
+#define STRIP_WIDE      1
+#define STRIP_FIRST(p)  (2 * (p)) /* the rows of pair p */
+#define STRIP_SECOND(p) (2 * (p) + 1)
 typedef __m512i vwide;
 INLINE vwide vec_join(enum dtype t, vf x, vf y)
 {

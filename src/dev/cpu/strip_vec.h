@@ -222,9 +222,10 @@ INLINE void wide(enum dtype t, const uint32_t bits, bool zero_first, const struc
             vf_store(b, y);
         }
         if (s->layout == KV_STRIPS) {
-            for (uint32_t p = 0; p < KV_STRIP; p += 2) {
-                if (begins) table[p / 2] = vec_join(t, VALUES(p), VALUES(p + 1));
-                codes[p / 2] = vec_codes(bits, r->codes[p] + at, r->codes[p + 1] + at);
+            for (uint32_t p = 0; p < KV_STRIP / 2; p++) {
+                uint32_t i = STRIP_FIRST(p), k = STRIP_SECOND(p);
+                if (begins) table[p] = vec_join(t, VALUES(i), VALUES(k));
+                codes[p] = vec_codes(bits, r->codes[i] + at, r->codes[k] + at);
             }
             vec_look_up_columns(table, bits, codes, dst + (size_t)d * 2 * KV_STRIP);
             continue;
