@@ -69,17 +69,25 @@ static void transform(const struct hadamard *c, float *x)
 
 void hadamard_turn(const struct hadamard *c, float *x)
 {
-    for (uint32_t d = 0; d < c->dim; d++)
+    uint32_t d = 0;
+    for (; d + 4 <= c->dim; d += 4)
+        four_store(x + d, four_load(x + d) * four_load(c->sign + d));
+    for (; d < c->dim; d++)
         x[d] *= c->sign[d];
     transform(c, x);
-    for (uint32_t d = 0; d < c->dim; d++)
+    for (d = 0; d + 4 <= c->dim; d += 4)
+        four_store(x + d, four_load(x + d) * c->scale);
+    for (; d < c->dim; d++)
         x[d] *= c->scale;
 }
 
 void hadamard_back(const struct hadamard *c, float *x)
 {
+    uint32_t d = 0;
     transform(c, x);
-    for (uint32_t d = 0; d < c->dim; d++)
+    for (; d + 4 <= c->dim; d += 4)
+        four_store(x + d, four_load(x + d) * c->scale * four_load(c->sign + d));
+    for (; d < c->dim; d++)
         x[d] = x[d] * c->scale * c->sign[d];
 }
 

@@ -44,28 +44,57 @@ static size_t kvik_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)s->heads * (c->tile / CODED_ROWS) * coded_unit_bytes(of(c), s->dim);
 }
 
-/* Returns the sum of x * y, summed in four chains. */
-static float dot(const float *x, const float *y, uint32_t n)
+/* A sum in four chains, to which the last values of a row that is no multiple of four are added alone. */
+struct chains {
+    four of;
+    float last;
+};
+
+static inline float total(const struct chains *s)
 {
-    four s = {0};
-    float last = 0;
-    uint32_t d = 0;
-    for (; d + 4 <= n; d += 4)
-        s += four_load(x + d) * four_load(y + d);
-    for (; d < n; d++)
-        last += x[d] * y[d];
-    return (s[0] + s[2]) + (s[1] + s[3]) + last;
+    return (s->of[0] + s->of[2]) + (s->of[1] + s->of[3]) + s->last;
+}
+
+static inline four four_all(float x)
+{
+    return (four){x, x, x, x};
+}
+
+/* Adds the products of values d to d + 3, or of as many as the row has, to a sum. */
+static inline void add_products(struct chains *s, four x, four y, uint32_t d, uint32_t n)
+{
+    if (d + 4 <= n)
+        s->of += x * y;
+    else
+        for (uint32_t i = 0; d + i < n; i++)
+            s->last += x[i] * y[i];
+}
+
+/* x has room for 3 more values. */
+static float squares_of(const float *x, uint32_t n)
+{
+    struct chains s = {0};
+    for (uint32_t d = 0; d < n; d += 4)
+        add_products(&s, four_load(x + d), four_load(x + d), d, n);
+    return total(&s);
 }
 
 /* Returns the largest magnitude of n values as the bits of a float; not finite if a value is not. */
 static uint32_t top_bits(const float *x, uint32_t n)
 {
-    uint32_t top = 0;
-    for (uint32_t d = 0; d < n; d++) {
+    four_ints most = {0};
+    uint32_t d = 0, top = 0;
+    for (; d + 4 <= n; d += 4) {
+        const four_ints size = (four_ints)four_load(x + d) & 0x7fffffff, more = size > most;
+        most = (more & size) | (~more & most);
+    }
+    for (; d < n; d++) {
         uint32_t u;
         memcpy(&u, x + d, sizeof u);
         top = MAX(top, u & 0x7fffffffu);
     }
+    for (int i = 0; i < 4; i++)
+        top = MAX(top, (uint32_t)most[i]);
     return top;
 }
 
@@ -89,13 +118,24 @@ static float scale_up(float x)
     return y < x ? kv_row_round(DT_BF16, x * (1 + 0x1p-7f)) : y;
 }
 
-/* Writes codes of 8 bits, which are even steps, and returns their scale. */
+/* Writes four codes, or as many as the row has from d on. */
+static inline void put_codes(uint8_t *q, uint32_t d, uint32_t n, four_ints c)
+{
+    const uint32_t all = (uint32_t)(c[0] & 255) | (uint32_t)(c[1] & 255) << 8 |
+                         (uint32_t)(c[2] & 255) << 16 | (uint32_t)c[3] << 24;
+    if (d + 4 <= n)
+        __builtin_memcpy(q + d, &all, sizeof all);
+    else
+        memcpy(q + d, &all, n - d);
+}
+
+/* Writes codes of 8 bits, which are even steps, and returns their scale.  x has room for 3 more values. */
 static float code8(const float *x, uint32_t n, uint8_t *q)
 {
     float a = scale_up(top_of(x, n) / 127), by = a > 0x1p-100f && isfinite(a) ? 1 / a : 0;
-    for (uint32_t d = 0; d < n; d++) {
-        float y = x[d] * by;
-        q[d] = (uint8_t)(int8_t)((y + 0x1.8p23f) - 0x1.8p23f);
+    for (uint32_t d = 0; d < n; d += 4) {
+        const four y = four_load(x + d) * by;
+        put_codes(q, d, n, __builtin_convertvector((y + 0x1.8p23f) - 0x1.8p23f, four_ints));
     }
     return by > 0 ? a : 0;
 }
@@ -111,24 +151,53 @@ static int bring_near(float *x, uint32_t n)
     return e;
 }
 
-/* Quantizes a row in units of 1 / by.  level[i] becomes the level nearest to x[i] * by, and q[i] the code of that
- * level.  x and level have room for 3 more values. */
-static void put_levels(const struct kvik *k, const float *x, uint32_t n, float by, uint8_t *q,
-                       float *level)
+/* Returns the sum of the products of a row with the levels nearest to its values in units of 1 / by, and in *squares that of
+ * the squares of these levels.  x has room for 3 more values.  Levels lie on both sides of zero alike.  A level's size is the
+ * sum of the steps that the value passes: small whole numbers, which are exact. */
+static inline float try_levels(const struct kvik *k, const uint32_t half, const float *x,
+                               uint32_t n, float by, float *squares)
 {
-    const int32_t half = (int32_t)k->n / 2;
+    const int8_t *above = k->f.level + half;
+    struct chains along = {0}, own = {0};
+    four step[CODED_LEVELS / 2], edge[CODED_LEVELS / 2];
+    for (uint32_t i = 0; i + 1 < half; i++) {
+        step[i] = four_all((float)(above[i + 1] - above[i]));
+        edge[i] = four_all(k->f.edge[i]);
+    }
     for (uint32_t d = 0; d < n; d += 4) {
         const four v = four_load(x + d) * by;
         const four_ints negative = v <= 0; /* a comparison that holds is -1 */
         const four size = four_pick(negative, -v, v);
+        four l = four_all(above[0]);
+        _Pragma("GCC unroll 8") for (uint32_t i = 0; i + 1 < half; i++) l +=
+            (four)((size > edge[i]) & (four_ints)step[i]);
+        add_products(&along, four_load(x + d), four_pick(negative, -l, l), d, n);
+        add_products(&own, l, l, d, n);
+    }
+    *squares = total(&own);
+    return total(&along);
+}
+
+/* As try_levels; each number of levels has a loop of its own. */
+static float try_some(const struct kvik *k, const float *x, uint32_t n, float by, float *squares)
+{
+    if (k->f.bits == 4) return try_levels(k, 8, x, n, by, squares);
+    if (k->f.bits == 3) return try_levels(k, 4, x, n, by, squares);
+    return try_levels(k, 2, x, n, by, squares);
+}
+
+/* Writes the codes of these levels. */
+static void put_levels(const struct kvik *k, const float *x, uint32_t n, float by, uint8_t *q)
+{
+    const int32_t half = (int32_t)k->n / 2;
+    for (uint32_t d = 0; d < n; d += 4) {
+        const four v = four_load(x + d) * by;
+        const four_ints negative = v <= 0;
+        const four size = four_pick(negative, -v, v);
         four_ints c = {0};
         for (int32_t i = 0; i + 1 < half; i++)
             c -= size > k->f.edge[i];
-        c = (c ^ negative) + half;
-        for (uint32_t i = 0; i < MIN(4, n - d); i++) {
-            q[d + i] = (uint8_t)c[i];
-            level[d + i] = k->f.level[c[i]];
-        }
+        put_codes(q, d, n, (c ^ negative) + half);
     }
 }
 
@@ -138,25 +207,26 @@ static void put_levels(const struct kvik *k, const float *x, uint32_t n, float b
 static float code_levels(const struct kvik *k, float *x, uint32_t n, uint8_t *q)
 {
     static const float tries[] = {0.9f, 1, 1.1f}; /* multiples of the row's own unit */
-    float level[CODED_DIM], best = 0, scale = 0;
-    float squares = dot(x, x, n), rms = sqrtf(squares / (float)n);
-    uint8_t codes[CODED_DIM];
+    float best = 0, best_by = 0, scale = 0;
+    float squares = squares_of(x, n), rms = sqrtf(squares / (float)n);
     int e = 0;
     if (!(rms > 0x1p-60f && rms < 0x1p60f)) {
         e = bring_near(x, n);
-        squares = dot(x, x, n);
+        squares = squares_of(x, n);
         rms = sqrtf(squares / (float)n);
     }
     if (rms == 0) return 0; /* a row of zeros has codes 0 */
     float unit = k->f.of_rms * rms + k->f.of_top * top_of(x, n), length = sqrtf(squares);
     for (uint32_t i = 0; i < countof(tries); i++) {
-        put_levels(k, x, n, 1 / (unit * tries[i]), codes, level);
-        float size = sqrtf(dot(level, level, n)), along = dot(x, level, n) / size;
+        float by = 1 / (unit * tries[i]), own, along = try_some(k, x, n, by, &own);
+        float size = sqrtf(own);
+        along /= size;
         if (!(along > best)) continue;
         best = along;
+        best_by = by;
         scale = length / size;
-        memcpy(q, codes, n);
     }
+    if (best > 0) put_levels(k, x, n, best_by, q);
     return ldexpf(scale, e);
 }
 
@@ -168,6 +238,37 @@ struct source {
     uint32_t block_rows;
 };
 
+/* Transposes four rows of four values. */
+static inline void turn_four(const float *from, uint32_t apart, float *to, uint32_t to_apart)
+{
+    const four a = four_load(from), b = four_load(from + apart), c = four_load(from + 2 * apart),
+               e = four_load(from + 3 * apart);
+    const four ab = {a[0], b[0], a[1], b[1]}, AB = {a[2], b[2], a[3], b[3]};
+    const four ce = {c[0], e[0], c[1], e[1]}, CE = {c[2], e[2], c[3], e[3]};
+    four_store(to, (four){ab[0], ab[1], ce[0], ce[1]});
+    four_store(to + to_apart, (four){ab[2], ab[3], ce[2], ce[3]});
+    four_store(to + 2 * to_apart, (four){AB[0], AB[1], CE[0], CE[1]});
+    four_store(to + 3 * to_apart, (four){AB[2], AB[3], CE[2], CE[3]});
+}
+
+/* Adds n values, or takes them away. */
+static void add_row(float *sum, const float *x, uint32_t n)
+{
+    uint32_t d = 0;
+    for (; d + 4 <= n; d += 4)
+        four_store(sum + d, four_load(sum + d) + four_load(x + d));
+    for (; d < n; d++)
+        sum[d] += x[d];
+}
+static void take_row(float *sum, const float *x, uint32_t n)
+{
+    uint32_t d = 0;
+    for (; d + 4 <= n; d += 4)
+        four_store(sum + d, four_load(sum + d) - four_load(x + d));
+    for (; d < n; d++)
+        sum[d] -= x[d];
+}
+
 /* Reads a strip of 16 rows as floats, beginning with row `row`. */
 static void load_strip(const struct source *from, uint32_t row, float *x)
 {
@@ -178,7 +279,11 @@ static void load_strip(const struct source *from, uint32_t row, float *x)
     float lanes[KV_STRIP * CODED_DIM];
     bool strips = from->s->layout == KV_STRIPS;
     dev_to_f32(from->s->dtype, at, strips ? lanes : x, (size_t)KV_STRIP * dim);
-    for (uint32_t d = 0; strips && d < dim; d++)
+    uint32_t d = 0;
+    for (; strips && d + 4 <= dim; d += 4)
+        for (uint32_t r = 0; r < KV_STRIP; r += 4)
+            turn_four(lanes + d * KV_STRIP + r, KV_STRIP, x + r * dim + d, dim);
+    for (; strips && d < dim; d++)
         for (uint32_t r = 0; r < KV_STRIP; r++)
             x[r * dim + d] = lanes[d * KV_STRIP + r];
 }
@@ -196,8 +301,7 @@ static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint3
         for (uint32_t r = MAX(r0, a); r < r0 + KV_STRIP; r++) {
             const float *row = x + (size_t)(r - r0) * dim;
             if (!finite_row(row, dim)) continue;
-            for (uint32_t d = 0; d < dim; d++)
-                mean[d] += row[d];
+            add_row(mean, row, dim);
             n++;
         }
     }
@@ -219,8 +323,7 @@ static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *m
 {
     float scale = NAN;
     if (k->f.turned) hadamard_turn(&k->f.turn, x);
-    for (uint32_t d = 0; k->f.mean && d < dim; d++)
-        x[d] -= mean[d];
+    if (k->f.mean) take_row(x, mean, dim);
     if (finite_row(x, dim)) scale = k->f.bits == 8 ? code8(x, dim, q) : code_levels(k, x, dim, q);
     kv_row_put(DT_BF16, unit, r, scale);
 }
