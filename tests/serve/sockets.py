@@ -299,7 +299,7 @@ with socket.socket() as c:
     c.sendall(request(b"/tokenize", {"content": "x" * 1500000}))
     c.recv(1, socket.MSG_PEEK)  # the answer is complete, and goes out as far as there is room
     s.process.send_signal(signal.SIGTERM)
-    got = b""
+    got = bytearray()  # read in pieces of 2 KB: bytes would be copied whole for each
     while True:
         part = c.recv(1 << 16)
         got += part
@@ -331,18 +331,20 @@ with socket.socket() as c:
     except OSError as e:
         status = e
     check("others go on beside a client that does not read", status == 200, status)
-    got = b""
+    got = bytearray()
     c.settimeout(120)
     while not got.endswith(b"0\r\n\r\n"):
         part = c.recv(1 << 16)
         if not part:
             break
         got += part
-texts, said = [""] * 16, b""
-rest = got.split(b"\r\n\r\n", 1)[1]
-while rest:
-    size, rest = rest.split(b"\r\n", 1)
-    said, rest = said + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+texts, said = [""] * 16, bytearray()
+at = got.index(b"\r\n\r\n") + 4
+while at < len(got):
+    end = got.index(b"\r\n", at)
+    size = int(got[at:end], 16)
+    said += got[end + 2:end + 2 + size]
+    at = end + 2 + size + 2
 for line in said.decode().splitlines():
     if line.startswith("data: {"):
         choice = json.loads(line[6:])["choices"][0]
