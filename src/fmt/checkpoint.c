@@ -22,9 +22,10 @@ struct checkpoint {
     uint32_t n_tensors;
     struct names by_name;
     size_t bytes;
-    struct gguf *adopted;     /* owned: tensors that replace those of the files, or NULL */
-    struct cache_entry entry; /* owned: the entry that the adopted tensors lie in, */
-    void *memory;             /* owned: else the memory that the adopted tensors lie in */
+    struct gguf *adopted; /* owned: tensors that replace those of the files, or NULL */
+    /* owned: the entry that holds the adopted tensors; or, without an entry, the memory that holds them */
+    struct cache_entry entry;
+    void *memory;
 };
 
 /* Returns the path dir/name, which the caller frees (mem_free). */

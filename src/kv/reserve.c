@@ -349,7 +349,7 @@ size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len)
         g.moves[f] = kv.stream.active && form_moves(&g, f);
         g.form[f].n_ids = 1;
         g.form[f].page = &none;
-        /* a fork has a copy of the shared open block besides */
+        /* a fork also needs a page for its copy of the shared open block */
         uint32_t copy = f == RAW && g.c.policy.kind == KV_ROWS;
         if (!ck_mul(g.form[f].grain, g.c.n_sites, &bytes) ||
             !ck_mul(bytes, reserve_need_as(&kv, &empty, 0, f, 0, &r) + copy, &bytes) ||

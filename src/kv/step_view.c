@@ -21,10 +21,10 @@ static void fill_reads(struct kv_step *st, struct group *g, const struct step_sp
         g->lo[at] = r.lo;
         g->hi[at] = r.hi;
         g->dst[at] = 0; /* the null page, unless the step writes rows of the group */
+        /* all queries of a turn have the edge of its first query */
         if (g->c.policy.kind == KV_FROZEN)
             e = rows - rows % MAX(seal->tile, 1);
-        else if (!t || !sp->rows.turn ||
-                 !seal->resid) /* all queries of a turn have the edge of its first query */
+        else if (!t || !sp->rows.turn || !seal->resid)
             e = kv_edge(seal, s->turn, s->n_turns, pos);
         g->edge[at] = seal->tile ? MAX(e, seal->lead) : 0;
     }

@@ -61,7 +61,7 @@ static const char *env(const char *name)
     return v && *v ? v : NULL;
 }
 
-/* True if the directory lies in memory (tmpfs): spilling there would free nothing. */
+/* Returns the kind of file system if the directory lies in memory, where spilling would free nothing; else NULL. */
 static const char *memory_name(const char *dir)
 {
     struct statfs fs;

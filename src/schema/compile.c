@@ -180,7 +180,7 @@ static int check_apart(const struct compiler *c)
     return 0;
 }
 
-/* Removes what has no value, and names the place of an object that cannot be followed. */
+/* Removes nodes without values.  An object whose minProperties is not supported is an error that names its place. */
 static int settle_schema(const struct compiler *c)
 {
     uint32_t bad = 0, i = 0;
