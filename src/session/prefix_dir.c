@@ -188,7 +188,8 @@ static void on_look(void *ctx, const struct prefix_dir *p, const char *name)
     durable_close(&f);
 }
 
-int prefix_place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
+/* Opens a directory.  Returns 0, with nothing open, if there is none or others can write it. */
+static int place_open(kvik_cache *c, const char *dir, struct prefix_dir *p)
 {
     struct stat st;
     DIR *d = fd_list(dir);
@@ -405,7 +406,7 @@ bool prefix_found(const struct prefix_search *s)
 int prefix_find_begin(kvik_cache *c, const char *dir, struct prefix_dir *p)
 {
     TRY(no_encoder(c));
-    return kv_by_turns(c->x->kv) ? 0 : prefix_place_open(c, dir, p);
+    return kv_by_turns(c->x->kv) ? 0 : place_open(c, dir, p);
 }
 
 /* --- Saving ----------------------------------------------------------------------------------- */
@@ -538,7 +539,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
         known &= f.ids[i] >= 0;
     if (!known) return 0;
     if (path_make_dir(dir) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));
-    int e = prefix_place_open(c, dir, &p);
+    int e = place_open(c, dir, &p);
     if (e <= 0) return e;
     e = save_new(c, &p, &f, s);
     prefix_place_close(&p);

@@ -42,8 +42,6 @@ struct prefix_search {
 /* Opens the directory for a load.  Returns 0, with nothing open, if there is none, if others can write it, or if rows
  * of this cache are not found again. */
 int prefix_find_begin(kvik_cache *c, const char *dir, struct prefix_dir *p);
-/* Opens a directory.  Returns 0, with nothing open, if there is none or others can write it. */
-int prefix_place_open(kvik_cache *c, const char *dir, struct prefix_dir *p);
 void prefix_place_close(struct prefix_dir *p);
 /* Search all files; `stop` (or NULL) ends the search.  Only the first and the last of these belong to the cache's thread. */
 int prefix_search_begin(kvik_cache *c, const struct prefix_dir *p, struct prefix_search *s);
