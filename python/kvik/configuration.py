@@ -205,13 +205,35 @@ def layer_kinds(config: Any) -> Optional[List[str]]:
     return ["sliding_attention" if x else "full_attention" for x in slides]
 
 
+def _rope_of(d: Dict[str, Any], rope: Dict[str, Any], usual: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns rope_parameters of what a description says of rotary positions.  usual: those of the type of models."""
+    out: Dict[str, Any] = {"rope_theta": rope["theta"], "rope_type": rope["type"]}
+    for key, name in (("factor", "factor"), ("original_context", "original_max_position_embeddings")):
+        if key in rope:
+            out[name] = rope[key]
+    if "partial_rotary_factor" in usual:
+        out["partial_rotary_factor"] = rope["dims"] / d["head_dim"]
+    return out
+
+
+def _own_names(values: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the values under the names that this type of models has for them: n_embd of GPT-2 is its hidden_size."""
+    kind = str(values["model_type"] or "")
+    own, names = OF.get(kind, {}), config_class(kind).attribute_map
+    return {names[k] if k not in own and names.get(k) in own else k: v for k, v in values.items()}
+
+
 def _from_description(d: Dict[str, Any]) -> Dict[str, Any]:
     """Returns what the description of a model says, under the keys of config.json."""
-    layers = d.get("layers") or []
+    layers = [layer for layer in d.get("layers") or [] if layer["kind"] != "cross_attention"]
+    kind = str(d.get("architecture") or "")
+    kind = kind + "_text" if kind + "_text" in OF else kind  # a .gguf file holds no other parts
+    own = OF.get(kind, {})
+    usual = own.get("rope_parameters")
     windows = {layer.get("window") for layer in layers if layer.get("window")}
     tokens = d.get("tokenizer") or {}
     values: Dict[str, Any] = {
-        "model_type": d.get("architecture"), "vocab_size": d.get("vocab"), "hidden_size": d.get("hidden_size"),
+        "model_type": kind or None, "vocab_size": d.get("vocab"), "hidden_size": d.get("hidden_size"),
         "intermediate_size": d.get("intermediate_size"), "num_hidden_layers": len(layers),
         "num_attention_heads": d.get("attention_heads"), "num_key_value_heads": d.get("kv_heads"),
         "head_dim": d.get("head_dim"), "max_position_embeddings": d.get("context"),
@@ -220,7 +242,20 @@ def _from_description(d: Dict[str, Any]) -> Dict[str, Any]:
     }
     for role in ("bos", "eos", "pad"):
         values[f"{role}_token_id"] = (tokens.get(f"{role}_token") or {}).get("id")
-    return values
+    epsilon = next((k for k in ("rms_norm_eps", "layer_norm_epsilon") if k in own), None)
+    if epsilon:
+        values[epsilon] = d.get("norm_eps")
+    if usual and d.get("rope"):
+        if "full_attention" in usual:
+            both = {"full_attention": d["rope"], "sliding_attention": d.get("rope_sliding") or d["rope"]}
+            values["rope_parameters"] = {k: _rope_of(d, rope, usual[k]) for k, rope in both.items()}
+        else:
+            values["rope_parameters"] = _rope_of(d, d["rope"], usual)
+    if "original_max_position_embeddings" in own and "original_context" in (d.get("rope") or {}):
+        values["original_max_position_embeddings"] = d["rope"]["original_context"]
+    if "d_ff" in own:  # T5, whose attribute_map does not have it
+        values["d_ff"] = values.pop("intermediate_size")
+    return _own_names(values)
 
 
 def read_config(path: str, model: Any = None) -> Dict[str, Any]:

@@ -5,6 +5,8 @@
 #include "generate/options.h"
 #include "model/budget.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *layers(const struct model *m)
@@ -177,6 +179,27 @@ static json_t *sampling(const struct model *m)
     return json_null();
 }
 
+/* Describes rotary positions; null if the model has none.  Of a scaled type it names what GGUF files and config.json both say. */
+static json_t *rope(const struct rope *r)
+{
+    if (!r->rot) return json_null();
+    json_t *o = json_pack("{s:s, s:f, s:i, s:b}", "type", rope_type_name(r->type), "theta",
+                          r->theta, "dims", (int)r->rot, "interleaved", r->interleaved);
+    if (r->type == ROPE_DEFAULT) return o;
+    if (r->type != ROPE_LONG) json_object_set_new(o, "factor", json_real(r->factor));
+    if (r->type != ROPE_LINEAR && r->original)
+        json_object_set_new(o, "original_context", json_integer(r->original));
+    return o;
+}
+
+/* Returns a number of 32 bits with the digits that its file has: 1e-05, not 9.99999975e-06. */
+static json_t *real(float v)
+{
+    char s[32];
+    snprintf(s, sizeof s, "%.7g", (double)v);
+    return json_real(strtod(s, NULL));
+}
+
 /* Returns how --quantize has changed the weights, or null. */
 static json_t *quantized(const struct model *m)
 {
@@ -191,17 +214,15 @@ int describe_model(const kvik_model *k, json_t **out)
     const struct model *m = k->m;
     const char *template_text = k->tok ? tok_chat_template(k->tok->tok) : NULL;
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:{s:s, s:f, s:i, s:b}}",
-        "path", m->what, "format", model_is_gguf(m) ? "gguf" : "safetensors", "architecture",
-        m->arch_name, "parameters", (json_int_t)m->n_params, "bytes",
-        (json_int_t)checkpoint_bytes(m->ck), "weights", dtype_name(m->weight_dtype), "hidden_size",
-        (int)m->hidden, "intermediate_size", (int)m->ffn, "attention_heads", (int)m->n_heads,
-        "kv_heads", (int)m->n_kv_heads, "head_dim", (int)m->head_dim, "vocab", (int)m->vocab,
-        "context", (int)m->context, "tied_head", m->tied, "rope", "type",
-        rope_type_name(m->rope[0].type), "theta", m->rope[0].theta, "dims", (int)m->rope[0].rot,
-        "interleaved", m->rope[0].interleaved);
+        "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:o, s:o}", "path",
+        m->what, "format", model_is_gguf(m) ? "gguf" : "safetensors", "architecture", m->arch_name,
+        "parameters", (json_int_t)m->n_params, "bytes", (json_int_t)checkpoint_bytes(m->ck),
+        "weights", dtype_name(m->weight_dtype), "hidden_size", (int)m->hidden, "intermediate_size",
+        (int)m->ffn, "attention_heads", (int)m->n_heads, "kv_heads", (int)m->n_kv_heads, "head_dim",
+        (int)m->head_dim, "vocab", (int)m->vocab, "context", (int)m->context, "tied_head", m->tied,
+        "norm_eps", real(m->norm_eps), "rope", rope(&m->rope[0]));
     if (!o) return ERR(NOMEM, "out of memory");
-    if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
+    if (m->n_ropes > 1) json_object_set_new(o, "rope_sliding", rope(&m->rope[1]));
     json_object_set_new(o, "quantized", quantized(m));
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));

@@ -203,6 +203,18 @@ class Classes(unittest.TestCase):
             path = model_path(name + ".gguf")
             config, opened = kvik.AutoConfig.from_pretrained(path), kvik.AutoModelForCausalLM.from_pretrained(path).config
             self.assertEqual((config.num_hidden_layers, config.to_dict()), (len(opened.layer_types), opened.to_dict()))
+        told = ("rope_parameters", "rms_norm_eps", "layer_norm_epsilon", "hidden_size", "num_hidden_layers", "num_attention_heads", "n_embd", "n_head",
+                "n_layer", "n_positions", "d_model", "d_kv", "d_ff", "num_heads", "num_layers", "intermediate_size", "head_dim", "vocab_size")
+        for name in ("gemma2", "gemma3", "gpt2", "granite", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "t5"):
+            with self.subTest(name):  # a .gguf file says what config.json said; what neither says is that of the type of models
+                there, here = (kvik.AutoConfig.from_pretrained(model_path(name + end)) for end in ("", ".gguf"))
+                both = [k for k in told if hasattr(there, k) and (k in there.own_values() or k in ("rope_parameters", "hidden_size"))]
+                self.assertGreater(len(both), 5)
+                self.assertEqual({k: getattr(here, k) for k in both if k != "rope_parameters"},
+                                 {k: getattr(there, k) for k in both if k != "rope_parameters"})
+                if "rope_parameters" in both:  # but for the factors of longrope, which are tensors there
+                    want = {k: v for k, v in there.rope_parameters.items() if not k.endswith("_factor") or k == "partial_rotary_factor"}
+                    self.assertEqual({k: v for k, v in here.rope_parameters.items() if name != "phi3" or k in want}, want)
         gpt2 = model("gpt2").config
         self.assertEqual((gpt2.hidden_size, gpt2.num_hidden_layers), (gpt2.n_embd, gpt2.n_layer))
         self.assertEqual((gpt2.is_encoder_decoder, gpt2.decoder_start_token_id, kvik.AutoConfig.from_pretrained(model_path("t5")).hidden_size),
