@@ -317,11 +317,14 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         loud part can then get another text than from a file, see kvik_transcribe_stream.  Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
         return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed, num_beams,
         length_penalty, early_stopping), ``prompt`` (a text), ``word_timestamps``, and those of a cache.  What they leave open
-        is in model.generation_config, as for generate().  progress(seconds, total) is called for each window.
+        is in model.generation_config, as for generate(), but for return_timestamps: without times (``return_timestamps=False``) a
+        recording can be one window long, so the model writes times unless it has none.  progress(seconds, total) is called for each window.
 
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """
         options = self._completed({**arguments})
+        if arguments.get("return_timestamps") is None:  # the files of published models turn them off, for generate()
+            options["return_timestamps"] = self._says("no_timestamps_token_id") is not None
         if isinstance(recording, (str, os.PathLike)):
             if "://" in os.fspath(recording):
                 raise ArgumentError(f"{os.fspath(recording)}: kvik downloads nothing; fetch the recording first, and give its path")

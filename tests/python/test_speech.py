@@ -407,6 +407,15 @@ class Speech(unittest.TestCase):
             with self.assertRaisesRegex((kvik.KvikError, ValueError), sentence):
                 call()
 
+    def test_any_length(self):
+        """transcribe() takes a recording of several windows without options; without times it can be one window long."""
+        long = sound(5 * 16000)
+        self.assertFalse(self.model.generation_config.return_timestamps)
+        self.assertEqual(self.model.transcribe(long)["text"], self.model.transcribe(long, return_timestamps=True)["text"])
+        self.assertEqual(self.model.transcribe(long, return_timestamps=None)["segments"][-1]["end"] > 4, True)
+        with self.assertRaisesRegex(kvik.ArgumentError, "longer recordings need return_timestamps"):
+            self.model.transcribe(long, return_timestamps=False)
+
     def test_hooks(self):
         """Progress, its exceptions, streaming from two threads, and a call from another thread."""
         told = []
