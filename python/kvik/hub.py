@@ -39,6 +39,19 @@ def _own(name: str) -> Optional[Path]:
     return next((p for p in (own_cache() / name, own_cache() / (name + ".gguf")) if os.path.lexists(p)), None)
 
 
+def _absent(name: str, folder: Path) -> MissingError:
+    """Returns the error of a name that nothing has.  folder: where the hub's cache would have it."""
+    if name.startswith(("/", "~", ".")) or name.count("/") > 1 or ("/" in name and name.endswith(".gguf")):
+        return MissingError(f"no model {name!r}: no such file or directory")  # a path, and no name that something could be fetched by
+    own, near = "", ""
+    if "/" not in name:
+        own = f"none of this name in {own_cache()}, and "
+        files_there = sorted(p.name for p in own_cache().glob("*.gguf")) if len(name) > 2 else []
+        near = next((f" Did you mean {n!r}?" for n in files_there if name.lower() in n.lower()), "")
+    return MissingError(f"no model {name!r}: no such file or directory, {own}no {folder} in the local cache of the hub.{near} Give a path, "
+                        "fetch the model with `kvik pull` or `hf download`, or let from_pretrained(..., local_files_only=False) download it.")
+
+
 def _snapshot(folder: Path, revision: str) -> Optional[Path]:
     snapshots = folder / "snapshots"
     ref = folder / "refs" / revision
@@ -69,9 +82,7 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
         folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
         found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
-            raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, none of this name in {own_cache()}, and "
-                               f"no {folder} in the local cache of the hub. Give a path, fetch the model with "
-                               "`kvik pull` or `hf download`, or let from_pretrained(..., local_files_only=False) download it.")
+            raise _absent(os.fspath(name), folder)
         path = found
     if os.path.isdir(path) and gguf_file:
         path = path / gguf_file

@@ -523,6 +523,14 @@ class Names(unittest.TestCase):
             self.assertEqual([kvik.hub.resolve("small"), kvik.hub.resolve("small.gguf")], [file, file])
             with self.assertRaisesRegex(kvik.MissingError, "none of this name in " + os.path.join(home, "kvik")):
                 kvik.AutoModelForCausalLM.from_pretrained("large")
+            with self.assertRaisesRegex(kvik.MissingError, "Did you mean 'small.gguf'?"):
+                kvik.hub.resolve("Small.g")
+            with self.assertRaisesRegex(kvik.MissingError, "no .*models--org--small in the local cache of the hub. Give a path"):
+                kvik.hub.resolve("org/small")
+            for path in ("/no/such", "~/no/such.gguf", "./small", "../org/small", "org/small.gguf", "models/org/small"):
+                with self.assertRaises(kvik.MissingError) as raised:  # of a path it says nothing of the hub
+                    kvik.hub.resolve(path)
+                self.assertEqual(str(raised.exception), f"no model {path!r}: no such file or directory")
 
     def test_budget_too_small(self):
         """A budget in which no cache can open is an error that names the bytes that are needed."""
