@@ -196,24 +196,6 @@ static void put_tokenizer(const json_t *o)
     putchar('\n');
 }
 
-static void put_tensors(const json_t *tensors)
-{
-    size_t i, d, width = 0;
-    json_t *t, *v;
-    heading("tensors");
-    json_array_foreach(tensors, i, t) width = MAX(width, strlen(text(t, "name")));
-    json_array_foreach(tensors, i, t)
-    {
-        char shape[96] = "", size[16];
-        size_t at = 0;
-        json_array_foreach(json_object_get(t, "shape"), d, v) at +=
-            (size_t)snprintf(shape + at, sizeof shape - MIN(at, sizeof shape - 1), "%s%lld",
-                             d ? " x " : "", (long long)json_integer_value(v));
-        printf("  %-*s %-5s %-20s %s\n", (int)MIN(width, 60), text(t, "name"), text(t, "dtype"),
-               shape, bytes_text((uint64_t)number(t, "bytes"), size));
-    }
-}
-
 static int print(const kvik_model *m, bool json)
 {
     char *s;
@@ -245,9 +227,10 @@ static int print(const kvik_model *m, bool json)
     put_layers(json_object_get(o, "layers"));
     put_cache(o);
     put_tokenizer(o);
-    put_tensors(json_object_get(o, "tensors"));
+    heading("tensors");
+    e = inspect_tensors(json_object_get(o, "tensors"));
     json_decref(o);
-    return 0;
+    return e;
 }
 
 static int run_inspect(const struct command *self, int argc, char **argv)

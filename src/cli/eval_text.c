@@ -70,8 +70,10 @@ int eval_text(struct eval *v)
                          v->window);
     uint32_t body = v->window - v->n_lead, scored = eval_scored(v);
     if (v->n_ids < body + 1)
-        return say_usage("--text: %s has %u tokens; a window of --context %u needs %u", v->text,
-                         v->n_ids, v->window, body + 1);
+        return say_usage(
+            "--text: %s has %u tokens; a window of --context %u needs %u; give a longer "
+            "text or a smaller --context",
+            v->text, v->n_ids, v->window, body + 1);
     v->windows = (v->n_ids - body - 1) / scored + 1;
     v->windows = MIN(v->windows, (v->wanted - 1) / scored + 1);
     return 0;

@@ -20,3 +20,6 @@ int inspect_session(const char *path, bool json);
 /* inspect_cache.c */
 int inspect_caches(const kvik_model *m, bool json);
 int inspect_architectures(bool json);
+
+/* inspect_tensors.c */
+int inspect_tensors(const json_t *tensors);

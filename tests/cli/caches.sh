@@ -148,6 +148,11 @@ refused "the cache of another architecture" 1 'for models with recurrent states'
 run generate "$golden/models/mamba" --input-ids 5,6,7 --max-new-tokens 2 --cache-implementation quantized
 check "quantized states: works" status 0
 check "quantized states: says that nothing changes" err_has 'nothing is quantized: the model has no attention'
+run inspect "$llama"
+check "inspect: tensors of layers that are alike are one line" out_has '^  model.layers.0-[0-9]*.self_attn.k_proj.weight *f[0-9]* .*, [0-9]* times$'
+check "inspect: no line for each layer" test "$(grep -c 'k_proj' "$work/out")" = 1
+run inspect "$golden/models/mixtral"
+check "inspect: experts as well" out_has '^  model.layers.0-[0-9]*.*experts.0-3.w1.weight .*, [0-9]* times$'
 run inspect --architectures
 check "inspect --architectures" out_has llama
 run inspect --architectures --json

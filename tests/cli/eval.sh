@@ -51,7 +51,7 @@ refused "a configuration that is no JSON" 2 'cache-config'
 run eval "$work/tiny" --text "$work/text" --context 4000
 refused "a window beyond the context" 2 'exceeds the model.s context of 2048'
 run eval "$work/tiny" --text "$work/text"
-refused "a text that is too short" 2 'needs 1025'
+refused "a text that is too short" 2 'needs 1025; give a longer text or a smaller --context'
 run eval "$work/tiny"
 refused "no text" 2 'needs --text FILE'
 run eval "$work/tiny" --text "$work/absent"
