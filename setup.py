@@ -78,4 +78,5 @@ class Wheel(bdist_wheel):
         return "py3", "none", "any" if SYSTEM else super().get_tag()[2]
 
 
-setup(version=version(), distclass=Files, scripts=[] if SYSTEM else ["kvik"], cmdclass={"build_py": Build, "build_scripts": Scripts, "bdist_wheel": Wheel})
+setup(version=version(), distclass=Files, scripts=[] if SYSTEM else ["kvik"], data_files=[] if SYSTEM else [("share/man/man1", ["man/kvik.1"])],
+      cmdclass={"build_py": Build, "build_scripts": Scripts, "bdist_wheel": Wheel})

@@ -30,6 +30,21 @@ for file in open/*/kvik.libs/*; do
     [ -n "$package" ] || { echo "make-wheel: no package has $name"; exit 1; }
     cp "/usr/share/doc/$package/copyright" "$licences/$package.txt"
 done
+# auditwheel has moved the command beside the package, and put a script in its place that looks for the command in the folder of the system or of
+# the virtual environment alone. pip also installs for one user, and into any folder: the command is where Python finds the package.
+script=$(echo open/*/*.data/scripts/kvik)
+grep -q kvik.scripts/kvik "$script" || { echo "make-wheel: the command is not where auditwheel used to put it"; exit 1; }
+cat >"$script" <<'PYTHON'
+#!python
+import os
+import sys
+
+for folder in sys.path:
+    command = os.path.join(folder, "kvik.scripts", "kvik")
+    if os.path.exists(command):
+        os.execv(command, sys.argv)
+sys.exit("kvik: no folder in which " + sys.executable + " looks for packages has the command; if pip --target has put it elsewhere, name that folder in PYTHONPATH")
+PYTHON
 "$python" -m wheel pack --dest-dir . open/* >>log
 rm -rf tree plain repaired open
 ls -l ./*.whl

@@ -170,6 +170,13 @@ use_wheel() { # NAME FOLDER
     check "$1: pip installs it" inside -n -b "$root/$2:/wheel" $roots/"$1" $roots/base -- \
         sh -c 'python3 -m venv --system-site-packages /opt/kvik && /opt/kvik/bin/pip install --no-index --no-deps /wheel/*.whl' || return
     check "$1: kvik --version" inside -n $roots/"$1" $roots/base -- /opt/kvik/bin/kvik --version
+    check "$1: the command of pip install --user" inside -n -b "$root/$2:/wheel" $roots/"$1" $roots/base -- sh -ec 'useradd --create-home --home-dir /opt/one one
+        one="setpriv --reuid=one --regid=one --clear-groups env HOME=/opt/one"
+        $one python3 -m pip install --no-index --no-deps --break-system-packages --user /wheel/*.whl
+        $one /opt/one/.local/bin/kvik --version'
+    check "$1: that of pip install --target" inside -n -b "$root/$2:/wheel" $roots/"$1" $roots/base -- \
+        sh -ec 'python3 -m pip install --no-index --no-deps --target /opt/there /wheel/*.whl && PYTHONPATH=/opt/there /opt/there/bin/kvik --version'
+    check "$1: its manual page" inside -n $roots/"$1" $roots/base -- grep -q "Dt KVIK 1" /opt/kvik/share/man/man1/kvik.1
     check "$1: without a libcurl on the machine kvik pull says what to install" inside -n $roots/"$1" $roots/base -- \
         sh -c '! /opt/kvik/bin/kvik pull org/name 2>/tmp/said && grep libcurl4 /tmp/said'
     ask_command $roots/"$1" /opt/kvik/bin/kvik

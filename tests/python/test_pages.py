@@ -36,7 +36,7 @@ EXPECTED = {
     "docs/GUIDE.md": (56, 0),
     "docs/MODELS.md": (0, 1),
     "docs/PERFORMANCE.md": (0, 3),
-    "docs/PYTHON.md": (2, 2),
+    "docs/PYTHON.md": (2, 3),
     "docs/SCALING.md": (1, 0),
     "docs/SERVING.md": (4, 0),
     "docs/STRUCTURED.md": (0, 1),

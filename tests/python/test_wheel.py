@@ -2,6 +2,7 @@
 
 The wheel is built without network, with the setuptools and wheel that this Python has.
 """
+import filecmp
 import glob
 import importlib.util
 import os
@@ -38,6 +39,8 @@ def main():
             "--prefix", there, wheel, cwd=folder)
         command, = glob.glob(os.path.join(there, "**", "bin", "kvik"), recursive=True)
         package, = glob.glob(os.path.join(there, "**", "kvik", "libkvik.so"), recursive=True)
+        page = os.path.join(os.path.dirname(os.path.dirname(command)), "share", "man", "man1", "kvik.1")
+        assert filecmp.cmp(page, os.path.join(ROOT, "man", "kvik.1"), shallow=False), "the manual page is beside the command"
         shutil.rmtree(os.path.join(folder, "build"))
         with open(command, "rb") as f:
             assert f.read(4) == b"\x7fELF", "the command is the program, not a script around it"
