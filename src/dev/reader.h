@@ -32,6 +32,12 @@ struct kv_piece {
     const unsigned char *open;
     uint32_t open0;
 };
+/* The narrow tiles that are read next: tiles [first, end) of pieces of `per` tiles, each of `bytes` bytes with all heads.  A
+ * kernel prefetches them as it goes, and counts `first` up. */
+struct kv_next {
+    const struct kv_piece *piece;
+    uint32_t per, first, end, bytes;
+};
 #define KV_OPEN_ROW(dim) (2 * (dim) + 64) /* bytes of room for a row that is opened */
 /* The functions for one instruction set.  A score depends only on the query and the row.  An addition depends only
  * on the query's probabilities and the rows of the piece.  Other queries of the call change neither.  All sets give
@@ -45,6 +51,19 @@ struct kv_reader {
     /* Writes the strips of a piece to room, one after another, and returns the address of the first.  Rows outside
      * the piece may have any values.  room: for all tiles of the piece, or for one strip. */
     const void *(*strips)(const struct kv_reading *r, const struct kv_piece *at, void *room);
+    /* These two do for few queries what `strips` and the kernels of attention do, bit for bit, without strips in
+     * memory.  at[n]: the pieces of a run, of at most 4 strips.  They return false, and have written nothing, where
+     * strips have to be made: for tiles of other forms, or more queries.  NULL: always.
+     * score_few, for keys: p[i * ldp + j] = scale * (query i . row j) for nq queries q[dim][nq] and all 16 rows of
+     * every strip; j counts from the first strip's first row.
+     * add_few, for values: o[i * ldo + d] += the sum over the rows j of the pieces of p[i * ldp + j] * row j [d].
+     * fresh: o counts as 0, whatever it is. */
+    bool (*score_few)(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                      struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,
+                      size_t ldp);
+    bool (*add_few)(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                    struct kv_next *next, const float *p, size_t ldp, uint32_t nq, bool fresh,
+                    float *o, size_t ldo);
     /* Only for a reader that sums: converts the rows of a piece (all rows that the tile has in an atom) to a form
      * that many queries meet faster.  room: KV_OPEN_ROW bytes for each row.  Returns the form, or NULL if the tile
      * itself is as good.  NULL: it never is. */

@@ -162,6 +162,22 @@ static void strips_of(const struct attn_job *j, const struct attn_task *t, struc
     }
 }
 
+/* Makes the pieces of a run ready for a function of few queries of head h0 + i.  True if there is one.  *next: of each head of
+ * this run an equal part of `ahead`. */
+static bool few(const struct attn_task *t, struct row_run *run, const struct row_run *ahead,
+                uint32_t i, bool there, struct kv_next *next)
+{
+    if (!there || t->row || !run->n) return false;
+    for (uint32_t k = 0; k < run->n; k++)
+        run->piece[k].head = t->h0 + i;
+    memset(next, 0, sizeof *next);
+    if (!ahead || !ahead->narrow) return true;
+    uint32_t per = KV_STRIP / ahead->by->codec->tile, tiles = ahead->n * per;
+    *next = (struct kv_next){ahead->piece, per, tiles * i / t->heads, tiles * (i + 1) / t->heads,
+                             (uint32_t)ahead->narrow};
+    return true;
+}
+
 /* Chooses what the kernels prefetch while they read the strips of a run: for each strip one strip of `ahead`, which
  * is read next.  False: `ahead` is not known. */
 static bool next_strips(const struct attn_task *t, const struct row_run *run,
@@ -265,6 +281,11 @@ static void score_run(const struct attn_job *j, const struct attn_task *t, struc
                                KV_ATOM);
         return;
     }
+    struct kv_next after;
+    if (few(t, run, ahead, i, run->by->reader->score_few != NULL, &after) &&
+        run->by->reader->score_few(run->by, run->piece, run->n, &after, qt, t->nq, j->a->scale,
+                                   p + (run->a - row0) / KV_STRIP * KV_STRIP, KV_ATOM))
+        return;
     strips_of(j, t, run, ahead, i, strip);
     bool asks = next_strips(t, run, ahead, i, next);
     for (uint32_t q = 0; q < t->nq; q += max) {
@@ -350,6 +371,12 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
         add_pieces(j, t, run, ahead, i, p, o);
         return;
     }
+    struct kv_next after;
+    if (few(t, run, ahead, i, run->by->reader->add_few != NULL, &after) &&
+        run->by->reader->add_few(run->by, run->piece, run->n, &after,
+                                 p + (run->a - row0_of(t)) / KV_STRIP * KV_STRIP, KV_ATOM, t->nq,
+                                 t->fresh && run->a == t->m->a, o, j->state))
+        return;
     strips_of(j, t, run, ahead, i, strip);
     add_strips(j, t, run, strip, next_strips(t, run, ahead, i, next) ? next : NULL, p, o);
 }

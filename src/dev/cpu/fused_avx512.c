@@ -1,0 +1,322 @@
+/* fused_avx512.c - attention of few queries over affine tiles of one row with AVX-512 (fused.h).
+ *
+ * A group of codes of 2 or 4 bits has at most 16 values.  They are computed once and fill a register, and one instruction lets
+ * 16 codes pick from it.  So values (V) go from codes to products, channels in the lanes.  Scores have rows in the lanes: two
+ * rows pick at once, as words, and 16 channels of 16 rows are transposed, which costs more than all other steps. */
+#if defined(__x86_64__)
+#include "dev/cpu/fused.h"
+#include "dev/cpu/vec_avx512.h"
+
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define UNROLL  _Pragma("GCC unroll 16")
+#define MOST                                                                                       \
+    4u /* queries: their sums of 64 channels, and what else a row needs, fit the registers */
+
+/* The rows of a call: those of strip s are at base[s][0 .. 15].  A head's numbers are `numbers` bytes behind, its codes `codes`. */
+struct rows {
+    const unsigned char *const *base[FUSED_STRIPS];
+    uint32_t strips;
+    size_t numbers, codes;
+};
+
+/* Rounded to 16 bits. */
+INLINE __m256i words_of(enum dtype t, vf x)
+{
+    if (t == DT_F16) return _mm512_cvtps_ph(x, NEAREST);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(vf_round_bf16(x)), 16));
+}
+INLINE vf from_words(enum dtype t, __m256i x)
+{
+    if (t == DT_F16) return _mm512_cvtph_ps(x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+INLINE vf rounded(enum dtype t, vf x)
+{
+    return t == DT_F16 ? from_words(t, words_of(t, x)) : vf_round_bf16(x);
+}
+
+/* Loads the numbers a and b of a group of 16 rows. */
+INLINE void numbers_of(enum dtype t, const unsigned char *const *base, size_t at, uint32_t pairs,
+                       vf *a, vf *b)
+{
+    uint16_t x[KV_STRIP], y[KV_STRIP];
+    UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
+    {
+        memcpy(x + i, base[i] + at, 2);
+        memcpy(y + i, base[i] + at + (size_t)2 * pairs, 2);
+    }
+    *a = from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)x));
+    *b = from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)y));
+}
+
+/* Computes the values of group g of all rows, [row][code], as floats or (words) in the type of rows. */
+INLINE void tables_of(enum dtype t, bool zero_first, bool words, const struct kv_reading *r,
+                      const struct rows *rows, uint32_t g, void *table)
+{
+    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+    const struct kv_affine *f = r->codec->param;
+    const vf code = vf_load(f->bits == 4 ? all : four);
+    const uint32_t pairs = affine_pairs(f, r->shape->dim);
+    for (uint32_t s = 0; s < rows->strips; s++) {
+        float a[KV_STRIP], b[KV_STRIP];
+        vf x, y;
+        numbers_of(t, rows->base[s], rows->numbers + (size_t)2 * g, pairs, &x, &y);
+        vf_store(a, x);
+        vf_store(b, y);
+        /* They are broadcast from memory, which costs nothing.  The compiler would take shuffles. */
+        __asm__("" : "+m"(a), "+m"(b));
+        UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
+        {
+            const vf xa = vf_set1(a[i]), xb = vf_set1(b[i]);
+            const vf v = zero_first ? vf_mul(rounded(t, vf_sub(code, xb)), xa)
+                                    : vf_sub(rounded(t, vf_mul(xa, code)), xb);
+            const size_t row = s * KV_STRIP + i;
+            if (words)
+                _mm256_storeu_si256((__m256i *)table + row, words_of(t, v));
+            else
+                vf_store((float *)table + row * 16, rounded(t, v));
+        }
+    }
+}
+
+/* A function of its own for each kind: with their registers and constants, none of them fits where it is called. */
+static __attribute__((noinline)) void tables(const struct kv_reading *r, bool words,
+                                             const struct rows *rows, uint32_t g, void *table)
+{
+    const struct kv_affine *f = r->codec->param;
+    switch ((r->shape->dtype == DT_F16 ? 0 : 4) + (f->zero_first ? 2 : 0) + (words ? 1 : 0)) {
+    case 0:
+        tables_of(DT_F16, false, false, r, rows, g, table);
+        break;
+    case 1:
+        tables_of(DT_F16, false, true, r, rows, g, table);
+        break;
+    case 2:
+        tables_of(DT_F16, true, false, r, rows, g, table);
+        break;
+    case 3:
+        tables_of(DT_F16, true, true, r, rows, g, table);
+        break;
+    case 4:
+        tables_of(DT_BF16, false, false, r, rows, g, table);
+        break;
+    case 5:
+        tables_of(DT_BF16, false, true, r, rows, g, table);
+        break;
+    case 6:
+        tables_of(DT_BF16, true, false, r, rows, g, table);
+        break;
+    case 7:
+        tables_of(DT_BF16, true, true, r, rows, g, table);
+        break;
+    }
+}
+
+/* Prefetches at most n of the tiles that are read next. */
+INLINE void ask(struct kv_next *next, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && next->first < next->end; i++, next->first++) {
+        const unsigned char *p = next->piece[next->first / next->per].tile[next->first % next->per];
+        for (uint32_t k = 0; k < next->bytes; k += 64)
+            __builtin_prefetch(p + k, 0, 2);
+    }
+}
+
+/* Transposes 16 channels of 8 pairs of rows, whose words come in turn.  x[c] gets columns c and, in its upper half, c + 4, and
+ * x[c + 4] gets columns c + 8 and c + 12, for c < 4. */
+INLINE void transpose(__m512i *x)
+{
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0),
+                  second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    __m512i y[8];
+    UNROLL for (int p = 0; p < 8; p += 2)
+    {
+        y[p] = _mm512_unpacklo_epi32(x[p], x[p + 1]);
+        y[p + 1] = _mm512_unpackhi_epi32(x[p], x[p + 1]);
+    }
+    UNROLL for (int p = 0; p < 8; p += 4)
+    {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            x[p + 2 * h] = _mm512_unpacklo_epi64(y[p + h], y[p + 2 + h]);
+            x[p + 2 * h + 1] = _mm512_unpackhi_epi64(y[p + h], y[p + 2 + h]);
+        }
+    }
+    UNROLL for (int c = 0; c < 4; c++)
+    {
+        y[c] = _mm512_permutex2var_epi64(x[c], first, x[c + 4]);
+        y[c + 4] = _mm512_permutex2var_epi64(x[c], second, x[c + 4]);
+    }
+    UNROLL for (int i = 0; i < 8; i++) x[i] = y[i];
+}
+
+/* Adds the products of channels [d, d + 128 / bits) of a strip to the scores. */
+INLINE void score_chunk(enum dtype t, const uint32_t nq, uint32_t bits,
+                        const unsigned char *const *base, size_t at, const uint16_t (*table)[16],
+                        struct kv_next *next, const float *q, vf *acc)
+{
+    const __m512i mask = _mm512_set1_epi16(15), second = _mm512_set1_epi32(1 << 20);
+    const __m128i shift = _mm_cvtsi32_si128((int)bits);
+    __m512i codes[8];
+    UNROLL for (uint32_t i = 0; i < 8; i++)
+    {
+        __m512i x = _mm512_cvtepu8_epi32(v16_load(base[2 * i] + at));
+        __m512i y = _mm512_cvtepu8_epi32(v16_load(base[2 * i + 1] + at));
+        codes[i] = _mm512_or_si512(x, _mm512_slli_epi32(y, 16));
+    }
+    for (uint32_t k = 0; k < 8 / bits; k++, q += 16 * nq) {
+        __m512i x[8];
+        ask(next, 2);
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+        {
+            /* codes & mask | second: the instruction picks of 32 words, the values of two rows */
+            x[i] = _mm512_permutexvar_epi16(_mm512_ternarylogic_epi32(codes[i], mask, second, 0xea),
+                                            _mm512_loadu_si512(table[2 * i]));
+            codes[i] = _mm512_srl_epi16(codes[i], shift);
+        }
+        transpose(x);
+        UNROLL for (uint32_t c = 0; c < 16; c++)
+        {
+            const __m512i two = x[c / 8 * 4 + c % 4];
+            const vf v = from_words(t, c & 4 ? _mm512_extracti64x4_epi64(two, 1)
+                                             : _mm512_castsi512_si256(two));
+            UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] =
+                vf_fma(vf_set1(q[c * nq + i]), v, acc[i]);
+        }
+    }
+}
+
+INLINE void scores(enum dtype t, const uint32_t nq, const struct kv_reading *r,
+                   const struct rows *rows, struct kv_next *next, const float *q, float scale,
+                   float *p, size_t ldp)
+{
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t dim = r->shape->dim, group = MIN(f->group, dim), bits = f->bits;
+    uint16_t table[FUSED_STRIPS * KV_STRIP][16];
+    for (uint32_t d0 = 0; d0 < dim; d0 += group) {
+        const vf last = vf_set1(d0 + group == dim ? scale : 1); /* times 1 is exact */
+        tables(r, true, rows, d0 / group, table);
+        for (uint32_t s = 0; s < rows->strips; s++) {
+            float *to = p + s * KV_STRIP;
+            vf acc[MOST];
+            UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] =
+                d0 ? vf_load(to + i * ldp) : vf_zero();
+            for (uint32_t d = d0; d < d0 + group; d += 128 / bits)
+                score_chunk(t, nq, bits, rows->base[s], rows->codes + (size_t)d * bits / 8,
+                            (const uint16_t(*)[16])table + s * KV_STRIP, next, q + (size_t)d * nq,
+                            acc);
+            UNROLL for (uint32_t i = 0; i < nq; i++) vf_store(to + i * ldp, vf_mul(acc[i], last));
+        }
+    }
+}
+
+/* Lets the k-th of the codes of each of 16 bytes pick.  The instruction reads four bits of a lane. */
+INLINE vf pick(const unsigned char *codes, const uint32_t bits, uint32_t k, vf table)
+{
+    __m512i x = _mm512_cvtepu8_epi32(v16_load(codes));
+    if (k) x = _mm512_srli_epi32(x, bits * k);
+    return _mm512_permutexvar_ps(x, table);
+}
+
+INLINE void sums(const uint32_t bits, const uint32_t nq, const struct kv_reading *r,
+                 const struct rows *rows, struct kv_next *next, uint32_t r0, uint32_t r1,
+                 const float *p, size_t ldp, bool fresh, float *o, size_t ldo)
+{
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t dim = r->shape->dim, group = MIN(f->group, dim);
+    float table[FUSED_STRIPS * KV_STRIP][16];
+    for (uint32_t d = 0; d < dim; d += 64) {
+        vf acc[MOST][4];
+        if (d % group == 0) tables(r, false, rows, d / group, table);
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++) acc[i][c] =
+            fresh ? vf_zero() : vf_load(o + i * ldo + d + 16 * c);
+        for (uint32_t j = r0; j < r1; j++) {
+            const unsigned char *codes =
+                rows->base[j / KV_STRIP][j % KV_STRIP] + rows->codes + (size_t)d * bits / 8;
+            const vf look = vf_load(table[j]);
+            ask(next, 1);
+            UNROLL for (uint32_t c = 0; c < 4; c++)
+            {
+                const vf v = pick(codes + c * bits / 8 * 16, bits, c % (8 / bits), look);
+                UNROLL for (uint32_t i = 0; i < nq; i++) acc[i][c] =
+                    vf_fma(vf_set1(p[i * ldp + j]), v, acc[i][c]);
+            }
+        }
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++)
+            vf_store(o + i * ldo + d + 16 * c, acc[i][c]);
+    }
+}
+
+/* Finds the rows of a run.  False: tiles of another form, of which strips are made. */
+static bool find_rows(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                      uint32_t nq, struct rows *out)
+{
+    const struct kv_affine *f = r->codec->param;
+    const struct kv_shape *s = r->shape;
+    if (nq > MOST || r->codec->tile != 1 || (f->bits != 2 && f->bits != 4) || !f->group ||
+        s->dtype == DT_F32 || s->dim % 64 || (f->group < s->dim && f->group % 64))
+        return false;
+    out->strips = n;
+    out->numbers = affine_unit_at(f, s, 1, at->head, 0);
+    out->codes = out->numbers + (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
+    for (uint32_t i = 0; i < n; i++)
+        out->base[i] = at[i].tile;
+    return true;
+}
+
+typedef void score_fn(const struct kv_reading *r, const struct rows *rows, struct kv_next *next,
+                      const float *q, float scale, float *p, size_t ldp);
+typedef void add_fn(const struct kv_reading *r, const struct rows *rows, struct kv_next *next,
+                    uint32_t r0, uint32_t r1, const float *p, size_t ldp, bool fresh, float *o,
+                    size_t ldo);
+#define QUERIES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
+#define SCORE(t, nq)                                                                               \
+    static void score_##t##_##nq(const struct kv_reading *r, const struct rows *rows,              \
+                                 struct kv_next *next, const float *q, float scale, float *p,      \
+                                 size_t ldp)                                                       \
+    {                                                                                              \
+        scores(t, nq, r, rows, next, q, scale, p, ldp);                                            \
+    }
+#define ADD(bits, nq)                                                                              \
+    static void add_##bits##_##nq(const struct kv_reading *r, const struct rows *rows,             \
+                                  struct kv_next *next, uint32_t r0, uint32_t r1, const float *p,  \
+                                  size_t ldp, bool fresh, float *o, size_t ldo)                    \
+    {                                                                                              \
+        sums(bits, nq, r, rows, next, r0, r1, p, ldp, fresh, o, ldo);                              \
+    }
+QUERIES(SCORE, DT_F16)
+QUERIES(SCORE, DT_BF16)
+QUERIES(ADD, 2)
+QUERIES(ADD, 4)
+#define SCORE_NAME(t, nq)  score_##t##_##nq,
+#define ADD_NAME(bits, nq) add_##bits##_##nq,
+static score_fn *const score_of[2][MOST] = {{QUERIES(SCORE_NAME, DT_F16)},
+                                            {QUERIES(SCORE_NAME, DT_BF16)}};
+static add_fn *const add_of[2][MOST] = {{QUERIES(ADD_NAME, 2)}, {QUERIES(ADD_NAME, 4)}};
+
+bool fused_score_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                        struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,
+                        size_t ldp)
+{
+    struct rows rows;
+    if (!find_rows(r, at, n, nq, &rows)) return false;
+    score_of[r->shape->dtype != DT_F16][nq - 1](r, &rows, next, q, scale, p, ldp);
+    return true;
+}
+
+bool fused_add_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                      struct kv_next *next, const float *p, size_t ldp, uint32_t nq, bool fresh,
+                      float *o, size_t ldo)
+{
+    struct rows rows;
+    if (!find_rows(r, at, n, nq, &rows)) return false;
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t last = (n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
+    add_of[f->bits == 4][nq - 1](r, &rows, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o,
+                                 ldo);
+    return true;
+}
+#else
+typedef int fused_avx512_unused;
+#endif

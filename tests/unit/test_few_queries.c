@@ -1,0 +1,203 @@
+/* test_few_queries.c - attention of few queries over quantized tiles without strips (kv_reader: score_few, add_few) has the bits of
+ * the scalar reference, which makes strips: for every number of bits, size of groups and of heads, type of rows, number of
+ * queries of a head, and first and last row of a strip.  The functions are called, and refuse what they do not read. */
+#include "codecs.h"
+#include "dev/reader.h"
+#include "share.h"
+#include "test_dev_attn_toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { KV_HEADS = 2, MOST_HEADS = 5 * KV_HEADS, LEN = 400, LANES = 2, MOST_DIM = 192 };
+static struct dev_queue *devices[DEV_ISAS];
+
+static struct dev_queue *device(int isa)
+{
+    struct dev_queue **d = &devices[isa];
+    if (*d || !dev_isa_supported((enum dev_isa)isa)) return *d;
+    struct dev_config c = {2, dev_isa_names()[isa]};
+    assert_int_equal(dev_queue_open(&dev_host, &c, d), 0);
+    struct dev_limits lim = {TOY_TOKENS, 64, 64, MOST_HEADS, MOST_DIM, TOY_ROWS, 512};
+    assert_int_equal(dev_reserve(*d, &lim), 0);
+    return *d;
+}
+
+struct run {
+    struct toy t;
+    struct kv_codec *c[2];
+    size_t values;
+};
+
+/* Opens a store of a codec, and a step of two lanes that decode.  Their last rows lie at different places of a strip. */
+static void run_open(struct run *r, const struct affine_choice *choice, uint32_t dim, enum dtype t,
+                     uint32_t group, uint32_t window)
+{
+    struct kv_shape s[2] = {{KV_HEADS, dim, t, KV_STRIPS}, {KV_HEADS, dim, t, KV_ROWMAJOR}};
+    static const uint32_t last[LANES] = {333, 130};
+    struct kv_codec_pair o;
+    struct kv_seal seal;
+    assert_int_equal(pair_of(choice, &o), 0);
+    assert_int_equal(kv_codec_pair_open(&o, &s[0], &s[1], &r->c[0], &r->c[1], &seal), 0);
+    const struct toy_config c = {.n_lanes = LANES,
+                                 .n_heads = group * KV_HEADS,
+                                 .n_kv = KV_HEADS,
+                                 .dim = dim,
+                                 .dtype = t,
+                                 .rows = 16,
+                                 .codec = r->c[0],
+                                 .lead = seal.lead,
+                                 .window = window,
+                                 .max_len = LEN};
+    toy_open(&r->t, &c);
+    r->t.view.codec[1] = r->c[1];
+    toy_begin(&r->t);
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        toy_feed(&r->t, lane, last[lane], 1);
+    r->values = (size_t)LANES * group * KV_HEADS * dim;
+}
+
+static void run_close(struct run *r)
+{
+    toy_close(&r->t);
+    kv_codec_close(r->c[0]);
+    kv_codec_close(r->c[1]);
+}
+
+static void attend(struct run *r, struct dev_queue *d)
+{
+    uint32_t heads = r->t.c.n_heads, dim = r->t.c.dim;
+    struct dev_attn a = {.q = r->t.q,
+                         .ldq = (size_t)heads * dim,
+                         .out = r->t.out,
+                         .ldo = (size_t)heads * dim,
+                         .n_heads = heads,
+                         .scale = 1 / sqrtf((float)dim)};
+    memset(r->t.out, 0xff, r->values * sizeof(float));
+    dev_attention(d, &r->t.view, &a);
+}
+
+static const enum dtype types[] = {DT_F16, DT_BF16, DT_F32};
+
+static void test_bits(void **state)
+{
+    (void)state;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < 6 * 4 * 3; k++) {
+        static const int32_t bits[] = {4, 2, 8}, groups[] = {64, 32, 16, 128};
+        static const uint32_t dims[] = {64, 128, MOST_DIM, 32, 80};
+        const bool quanto = k % 2 == 0;
+        if (k / 2 % test_share()) continue;
+        const struct affine_choice choice = {quanto ? "quanto" : "hqq",
+                                             bits[k / 2 % (quanto ? 2 : 3)],
+                                             quanto ? 0 : 1,
+                                             quanto ? 0 : 1,
+                                             groups[k / 6 % 4],
+                                             1};
+        for (uint32_t i = 0; i <= k % countof(dims); i += MAX(k % countof(dims), 1)) {
+            uint32_t group = 1 + (k + i) % 5, dim = dims[i];
+            enum dtype t = types[(k + i) % 3];
+            struct kv_codec_pair o;
+            struct run r;
+            assert_int_equal(pair_of(&choice, &o), 0);
+            if (!codec_opens(&o.plane[0], 0, dim) || !codec_opens(&o.plane[1], 1, dim)) continue;
+            run_open(&r, &choice, dim, t, group, k % 4 ? 0 : 75);
+            float *want = toy_alloc(r.values * sizeof *want);
+            attend(&r, device(DEV_REF));
+            memcpy(want, r.t.out, r.values * sizeof *want);
+            for (size_t j = 0; j < r.values; j++)
+                assert_true(isfinite(want[j]));
+            for (int isa = DEV_REF + 1; isa < DEV_AVX512BF16; isa++) {
+                if (!device(isa)) continue;
+                attend(&r, device(isa));
+                if (memcmp(want, r.t.out, r.values * sizeof *want))
+                    fail_msg(
+                        "%s, %d bits, groups of %d, %u channels, type %d, %u queries: other bits with %s",
+                        choice.backend, choice.nbits, choice.q_group_size, dim, t, group,
+                        dev_isa_names()[isa]);
+            }
+            free(want);
+            run_close(&r);
+            n++;
+        }
+    }
+    assert_true(n * test_share() > 60);
+}
+
+/* Counts the calls of both functions, and those that they refused. */
+static uint32_t n_calls, n_refused;
+static const struct kv_reader *counted;
+
+static bool count_score(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                        struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,
+                        size_t ldp)
+{
+    bool done = counted->score_few(r, at, n, next, q, nq, scale, p, ldp);
+    __atomic_fetch_add(done ? &n_calls : &n_refused, 1, __ATOMIC_RELAXED);
+    return done;
+}
+static bool count_add(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                      struct kv_next *next, const float *p, size_t ldp, uint32_t nq, bool fresh,
+                      float *o, size_t ldo)
+{
+    bool done = counted->add_few(r, at, n, next, p, ldp, nq, fresh, o, ldo);
+    __atomic_fetch_add(done ? &n_calls : &n_refused, 1, __ATOMIC_RELAXED);
+    return done;
+}
+
+static void test_called(void **state)
+{
+    (void)state;
+    static const struct {
+        struct affine_choice choice;
+        uint32_t dim, group;
+        enum dtype t;
+        bool read;
+    } cases[] = {
+        {{"quanto", 4, 0, 0, 64, 1}, 64, 3, DT_F16, true},
+        {{"quanto", 2, 0, 0, 64, 1}, 128, 4, DT_BF16, true},
+        {{"hqq", 4, 1, 1, 64, 1}, 64, 1, DT_F16, true},
+        {{"quanto", 4, 0, 0, 64, 1}, 64, 5, DT_F16, false}, /* five queries */
+        {{"quanto", 4, 0, 0, 64, 1}, 64, 3, DT_F32, false},
+        {{"quanto", 4, 0, 0, 32, 1}, 64, 3, DT_F16, false}, /* two groups in 64 channels */
+    };
+    struct kv_reader count;
+    const struct kv_reader *table[DEV_ISAS] = {0};
+    if (!device(DEV_AVX512)) skip();
+    for (size_t i = 0; i < countof(cases); i++) {
+        struct run r;
+        struct kv_codec same[2];
+        run_open(&r, &cases[i].choice, cases[i].dim, cases[i].t, cases[i].group, 0);
+        counted = r.c[0]->reader[DEV_AVX512];
+        count = *counted;
+        count.score_few = count_score;
+        count.add_few = count_add;
+        table[DEV_REF] = r.c[0]->reader[DEV_REF];
+        table[DEV_AVX512] = &count;
+        for (int p = 0; p < 2; p++) {
+            same[p] = *r.c[p];
+            same[p].reader = table;
+            r.t.view.codec[p] = &same[p];
+        }
+        n_calls = n_refused = 0;
+        attend(&r, device(DEV_AVX512));
+        assert_true(cases[i].read ? n_calls > 20 && n_refused == 0
+                                  : n_calls == 0 && n_refused > 20);
+        run_close(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_called),
+    };
+    int rc = cmocka_run_group_tests_name("few_queries", tests, NULL, NULL);
+    for (int i = 0; i < DEV_ISAS; i++)
+        if (devices[i]) dev_queue_close(devices[i]);
+    return rc;
+}
