@@ -32,6 +32,10 @@
 #define STEP                                                                                       \
     ((uint64_t)64 << 20) /* the file's size grows by this; it is sparse, so it costs nothing */
 
+/* Bytes that a hole begins and ends at.  Where the file system allocates larger blocks, it writes zeros to the parts of blocks at the ends.
+ * st_blksize is no guide: it is what transfers should have, 1 MiB over NFS and on XFS over a RAID, where no page would ever be given back. */
+#define HOLE ((uint64_t)4096)
+
 /* Bytes of one request to read ahead.  The system reads at most the device's read-ahead at once and forgets the rest
  * of the request; the read-ahead is 128 KiB where nobody has set it. */
 #define ASK ((size_t)128 << 10)
@@ -44,7 +48,7 @@ struct tier_file {
     struct kv_tier tier;
     int fd;
     struct aio *aio;
-    uint64_t size, block;  /* of the file; of the file system's allocation */
+    uint64_t size;         /* of the file */
     uint64_t written;      /* end of the last write: nothing behind it can be read */
     unsigned char *window; /* where the file is mapped, or NULL; the mapping is the caller's */
     char *dir;             /* for errors */
@@ -289,14 +293,14 @@ static int file_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
     return first;
 }
 
-/* Returns whole blocks to the file system.  A failure only costs disk space. */
+/* Returns bytes to the file system.  A failure only costs disk space. */
 static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
 {
     struct tier_file *t = (struct tier_file *)tier;
-    uint64_t b = t->block, from, to;
+    uint64_t from, to;
     if (at >= t->size) return;
-    from = (at + b - 1) / b * b;
-    to = (at + MIN((uint64_t)n, t->size - at)) / b * b;
+    from = (at + HOLE - 1) / HOLE * HOLE;
+    to = (at + MIN((uint64_t)n, t->size - at)) / HOLE * HOLE;
     if (from >= to || aio_fault(AIO_PUNCH, NULL)) return;
     while (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                      (off_t)(to - from)) < 0 &&
@@ -371,7 +375,6 @@ static void file_close(struct kv_tier *tier)
 
 int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out)
 {
-    struct stat st;
     TRY(choose_directory(dir, &dir));
     struct tier_file *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
@@ -385,7 +388,6 @@ int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out
         file_close(&t->tier);
         return err;
     }
-    t->block = fstat(t->fd, &st) == 0 && st.st_blksize > 0 ? (uint64_t)st.st_blksize : 4096;
     *out = &t->tier;
     return 0;
 }

@@ -159,6 +159,27 @@ static void check_limits(const char *backend)
     t->close(t);
 }
 
+/* True if the file system of the directory takes holes in files. */
+static bool has_holes(void)
+{
+    enum { BYTES = 1 << 20, HOLE = 64 << 10 };
+    struct stat before, after;
+    char path[PATH_MAX], *mem = malloc(BYTES);
+    memset(mem, 3, BYTES);
+    snprintf(path, sizeof path, "%s/holes-XXXXXX", dir);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, mem, BYTES), BYTES);
+    assert_int_equal(fsync(fd) | fstat(fd, &before), 0);
+    bool made = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, HOLE, BYTES / 2) == 0;
+    assert_int_equal(fstat(fd, &after), 0);
+    close(fd);
+    unlink(path);
+    free(mem);
+    return made && after.st_blocks < before.st_blocks;
+}
+
+/* A dropped page is given back where the file system can do that, whatever size of transfers it likes best. */
 static void check_drop(const char *backend)
 {
     struct stat before, after;
@@ -173,7 +194,7 @@ static void check_drop(const char *backend)
     assert_int_equal(fstat(fd, &before), 0);
     t->drop(t, 4096 + 100, n - 200);
     fstat(fd, &after);
-    if (after.st_blocks == before.st_blocks)
+    if (after.st_blocks == before.st_blocks && !has_holes())
         fprintf(stderr, "note: no holes on this file system\n");
     else
         assert_true(after.st_blocks <= before.st_blocks - (int)(n - 8192 - 4096) / 512);
