@@ -91,10 +91,11 @@ static void test_bits(void **state)
         static const uint32_t dims[] = {64, 128, MOST_DIM, 32, 80};
         const bool quanto = k % 2 == 0;
         if (k / 2 % test_share()) continue;
+        const int32_t axis = quanto ? -(int32_t)(k / 4 % 2) : (int32_t)(k / 4 % 2);
         const struct affine_choice choice = {quanto ? "quanto" : "hqq",
                                              bits[k / 2 % (quanto ? 2 : 3)],
-                                             quanto ? 0 : 1,
-                                             quanto ? 0 : 1,
+                                             axis,
+                                             axis,
                                              groups[k / 6 % 4],
                                              1};
         for (uint32_t i = 0; i <= k % countof(dims); i += MAX(k % countof(dims), 1)) {
@@ -160,6 +161,10 @@ static void test_called(void **state)
         {{"quanto", 4, 0, 0, 64, 1}, 64, 3, DT_F16, true},
         {{"quanto", 2, 0, 0, 64, 1}, 128, 4, DT_BF16, true},
         {{"hqq", 4, 1, 1, 64, 1}, 64, 1, DT_F16, true},
+        {{"hqq", 4, 0, 0, 64, 1}, 64, 3, DT_F16, true},
+        {{"quanto", 2, -1, -1, 32, 1}, 128, 2, DT_BF16, true},
+        {{"hqq", 8, 1, 1, 64, 1}, 64, 4, DT_F16, true},
+        {{"hqq", 8, 0, 0, 64, 1}, 64, 1, DT_BF16, true},
         {{"quanto", 4, 0, 0, 64, 1}, 64, 5, DT_F16, false}, /* five queries */
         {{"quanto", 4, 0, 0, 64, 1}, 64, 3, DT_F32, false},
         {{"quanto", 4, 0, 0, 32, 1}, 64, 3, DT_F16, false}, /* two groups in 64 channels */

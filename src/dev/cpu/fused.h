@@ -12,3 +12,10 @@ bool fused_score_avx512(const struct kv_reading *r, const struct kv_piece *at, u
 bool fused_add_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
                       struct kv_next *next, const float *p, size_t ldp, uint32_t nq, bool fresh,
                       float *o, size_t ldo);
+/* The same for groups of channels, and for codes of 8 bits. */
+bool fused_score_each_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                             struct kv_next *next, const float *q, uint32_t nq, float scale,
+                             float *p, size_t ldp);
+bool fused_add_each_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                           struct kv_next *next, const float *p, size_t ldp, uint32_t nq,
+                           bool fresh, float *o, size_t ldo);

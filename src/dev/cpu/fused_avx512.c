@@ -4,13 +4,7 @@
  * 16 codes pick from it.  So values (V) go from codes to products, channels in the lanes.  Scores have rows in the lanes: two
  * rows pick at once, as words, and 16 channels of 16 rows are transposed, which costs more than all other steps. */
 #if defined(__x86_64__)
-#include "dev/cpu/fused.h"
-#include "dev/cpu/vec_avx512.h"
-
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define UNROLL  _Pragma("GCC unroll 16")
-#define MOST                                                                                       \
-    4u /* queries: their sums of 64 channels, and what else a row needs, fit the registers */
+#include "dev/cpu/fused_avx512.h"
 
 /* The rows of a call: those of strip s are at base[s][0 .. 15].  A head's numbers are `numbers` bytes behind, its codes `codes`. */
 struct rows {
@@ -18,22 +12,6 @@ struct rows {
     uint32_t strips;
     size_t numbers, codes;
 };
-
-/* Rounded to 16 bits. */
-INLINE __m256i words_of(enum dtype t, vf x)
-{
-    if (t == DT_F16) return _mm512_cvtps_ph(x, NEAREST);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(vf_round_bf16(x)), 16));
-}
-INLINE vf from_words(enum dtype t, __m256i x)
-{
-    if (t == DT_F16) return _mm512_cvtph_ps(x);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
-}
-INLINE vf rounded(enum dtype t, vf x)
-{
-    return t == DT_F16 ? from_words(t, words_of(t, x)) : vf_round_bf16(x);
-}
 
 /* Loads the numbers a and b of a group of 16 rows. */
 INLINE void numbers_of(enum dtype t, const unsigned char *const *base, size_t at, uint32_t pairs,
@@ -68,9 +46,7 @@ INLINE void tables_of(enum dtype t, bool zero_first, bool words, const struct kv
         __asm__("" : "+m"(a), "+m"(b));
         UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
         {
-            const vf xa = vf_set1(a[i]), xb = vf_set1(b[i]);
-            const vf v = zero_first ? vf_mul(rounded(t, vf_sub(code, xb)), xa)
-                                    : vf_sub(rounded(t, vf_mul(xa, code)), xb);
+            const vf v = value_of(t, zero_first, code, vf_set1(a[i]), vf_set1(b[i]));
             const size_t row = s * KV_STRIP + i;
             if (words)
                 _mm256_storeu_si256((__m256i *)table + row, words_of(t, v));
@@ -110,16 +86,6 @@ static __attribute__((noinline)) void tables(const struct kv_reading *r, bool wo
     case 7:
         tables_of(DT_BF16, true, true, r, rows, g, table);
         break;
-    }
-}
-
-/* Prefetches at most n of the tiles that are read next. */
-INLINE void ask(struct kv_next *next, uint32_t n)
-{
-    for (uint32_t i = 0; i < n && next->first < next->end; i++, next->first++) {
-        const unsigned char *p = next->piece[next->first / next->per].tile[next->first % next->per];
-        for (uint32_t k = 0; k < next->bytes; k += 64)
-            __builtin_prefetch(p + k, 0, 2);
     }
 }
 
@@ -300,7 +266,8 @@ bool fused_score_avx512(const struct kv_reading *r, const struct kv_piece *at, u
                         size_t ldp)
 {
     struct rows rows;
-    if (!find_rows(r, at, n, nq, &rows)) return false;
+    if (!find_rows(r, at, n, nq, &rows))
+        return fused_score_each_avx512(r, at, n, next, q, nq, scale, p, ldp);
     score_of[r->shape->dtype != DT_F16][nq - 1](r, &rows, next, q, scale, p, ldp);
     return true;
 }
@@ -310,7 +277,8 @@ bool fused_add_avx512(const struct kv_reading *r, const struct kv_piece *at, uin
                       float *o, size_t ldo)
 {
     struct rows rows;
-    if (!find_rows(r, at, n, nq, &rows)) return false;
+    if (!find_rows(r, at, n, nq, &rows))
+        return fused_add_each_avx512(r, at, n, next, p, ldp, nq, fresh, o, ldo);
     const struct kv_affine *f = r->codec->param;
     const uint32_t last = (n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
     add_of[f->bits == 4][nq - 1](r, &rows, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o,

@@ -1,0 +1,321 @@
+/* fused_each_avx512.c - fused_avx512.c for affine tiles of which not every row has a table of 16 values: groups of channels, and codes
+ * of 8 bits in groups of one row.  Each value is computed from its code, but for keys of 2 and 4 bits in groups of channels: the
+ * values of a channel are computed once for the rows of a unit, and 16 rows pick from them. */
+#if defined(__x86_64__)
+#include "dev/cpu/fused_avx512.h"
+
+#define MOST_DIM 256u
+
+/* The strips of a call.  Of a group of channels: the unit and the codes of the first row.  Of rows of 8 bits: the tiles. */
+struct strips {
+    const unsigned char *unit[FUSED_STRIPS], *codes[FUSED_STRIPS];
+    const unsigned char *const *row[FUSED_STRIPS]; /* NULL: groups of channels */
+    size_t numbers, at; /* in a tile of row[]: of the head's numbers and codes */
+    uint32_t n;
+};
+
+/* False: tiles of another form. */
+static bool find_strips(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                        uint32_t nq, struct strips *out)
+{
+    const struct kv_affine *f = r->codec->param;
+    const struct kv_shape *s = r->shape;
+    const uint32_t tile = r->codec->tile, row = affine_row_bytes(f, s->dim);
+    const size_t head = affine_unit_at(f, s, tile, at->head, 0),
+                 pairs = (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
+    if (nq > MOST || s->dtype == DT_F32 || s->dim % 64 || s->dim > MOST_DIM) return false;
+    *out = (struct strips){.numbers = head, .at = head + pairs, .n = 0};
+    if (f->bits == 8 && f->zero_first && tile == 1 && f->group >= s->dim) {
+        for (; out->n < n; out->n++)
+            out->row[out->n] = at[out->n].tile;
+        return true;
+    }
+    if (f->group || f->unit % KV_STRIP || (f->bits != 2 && f->bits != 4 && f->bits != 8))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = at[i].r0 / KV_STRIP * KV_STRIP; j < at[i].r1; j += KV_STRIP, out->n++) {
+            const uint32_t in = j % tile;
+            out->unit[out->n] =
+                at[i].tile[j / tile] + head + in / f->unit * affine_unit_bytes(f, s);
+            out->codes[out->n] = out->unit[out->n] + pairs + (size_t)(in % f->unit) * row;
+        }
+    return true;
+}
+
+/* Returns how many strips from s on lie in the unit of strip s. */
+static uint32_t same_unit(const struct strips *s, uint32_t i)
+{
+    uint32_t n = 1;
+    while (i + n < s->n && s->unit[i + n] == s->unit[i])
+        n++;
+    return n;
+}
+
+INLINE vf numbers(enum dtype t, const unsigned char *unit, size_t i)
+{
+    return from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)(unit + 2 * i)));
+}
+/* Loads number i of 16 tiles of one row. */
+INLINE vf row_numbers(enum dtype t, const unsigned char *const *row, size_t at)
+{
+    uint16_t x[KV_STRIP];
+    UNROLL for (uint32_t i = 0; i < KV_STRIP; i++) memcpy(x + i, row[i] + at, 2);
+    return numbers(t, (const unsigned char *)x, 0);
+}
+
+/* Computes the 16 values of each of 16 channels, with their numbers a and b. */
+INLINE void tables_of(enum dtype t, bool zero_first, vf code, vf a, vf b, float (*table)[16])
+{
+    float xa[16], xb[16];
+    vf_store(xa, a);
+    vf_store(xb, b);
+    __asm__("" : "+m"(xa), "+m"(xb)); /* broadcasts come from memory */
+    UNROLL for (uint32_t i = 0; i < 16; i++) vf_store(
+        table[i], rounded(t, value_of(t, zero_first, code, vf_set1(xa[i]), vf_set1(xb[i]))));
+}
+static __attribute__((noinline)) void tables(const struct kv_reading *r, const unsigned char *unit,
+                                             uint32_t d, uint32_t n, float (*table)[16])
+{
+    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+    const struct kv_affine *f = r->codec->param;
+    const vf code = vf_load(f->bits == 4 ? all : four);
+    const size_t dim = r->shape->dim;
+#define CASE(t, zero)                                                                              \
+    if (r->shape->dtype == t && f->zero_first == zero)                                             \
+        for (uint32_t i = 0; i < n; i += 16)                                                       \
+            tables_of(t, zero, code, numbers(t, unit, d + i), numbers(t, unit, dim + d + i),       \
+                      table + i);
+    CASE(DT_F16, false)
+    CASE(DT_F16, true)
+    CASE(DT_BF16, false)
+    CASE(DT_BF16, true)
+#undef CASE
+}
+
+/* Keys of 2 and 4 bits in groups of channels. */
+INLINE void picked(const uint32_t nq, const struct kv_reading *r, const struct strips *s,
+                   const float *q, float *p, size_t ldp)
+{
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t dim = r->shape->dim, bits = f->bits, chunk = 128 / bits;
+    float table[64][16];
+    for (uint32_t i0 = 0, n; i0 < s->n; i0 += n) {
+        n = same_unit(s, i0);
+        for (uint32_t d = 0; d < dim; d += chunk) {
+            tables(r, s->unit[i0], d, chunk, table);
+            for (uint32_t i = i0; i < i0 + n; i++) {
+                const unsigned char *codes = s->codes[i] + (size_t)d * bits / 8 * KV_STRIP;
+                const float *qd = q + (size_t)d * nq;
+                vf acc[MOST];
+                UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] =
+                    d ? vf_load(p + k * ldp + i * KV_STRIP) : vf_zero();
+                for (uint32_t c = 0; c < chunk; c++, qd += nq) {
+                    /* byte c % 16 of 16 rows; the instruction reads four bits of a lane */
+                    __m512i x = _mm512_cvtepu8_epi32(v16_load(codes + c % 16 * KV_STRIP));
+                    x = _mm512_srl_epi32(x, _mm_cvtsi32_si128((int)(c / 16 * bits)));
+                    const vf v = _mm512_permutexvar_ps(x, vf_load(table[c]));
+                    UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] =
+                        vf_fma(vf_set1(qd[k]), v, acc[k]);
+                }
+                UNROLL for (uint32_t k = 0; k < nq; k++)
+                    vf_store(p + k * ldp + i * KV_STRIP, acc[k]);
+            }
+        }
+    }
+}
+
+/* Transposes 16 bytes of each of 16 rows. */
+INLINE void transpose_bytes(const unsigned char *const *row, size_t at, v16 *x)
+{
+    v16 y[16];
+    UNROLL for (int i = 0; i < 16; i++) x[i] = v16_load(row[i] + at);
+    UNROLL for (int round = 0; round < 4; round++)
+    {
+        UNROLL for (int i = 0; i < 8; i++)
+        {
+            y[2 * i] = v16_zip_lo(x[i], x[i + 8]);
+            y[2 * i + 1] = v16_zip_hi(x[i], x[i + 8]);
+        }
+        UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
+    }
+}
+
+/* Keys of 8 bits, which only (q - b) * a has. */
+INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r,
+                     const struct strips *s, struct kv_next *next, const float *q, float *p,
+                     size_t ldp)
+{
+    const uint32_t dim = r->shape->dim;
+    for (uint32_t i = 0; i < s->n; i++) {
+        vf acc[MOST], a = vf_zero(), b = a;
+        if (s->row[i]) {
+            a = row_numbers(t, s->row[i], s->numbers);
+            b = row_numbers(t, s->row[i], s->numbers + 2);
+        }
+        UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] = vf_zero();
+        for (uint32_t d = 0; d < dim; d += 16) {
+            const float *qd = q + (size_t)d * nq;
+            float xa[16] = {0}, xb[16] = {0};
+            v16 x[16];
+            ask(next, 1);
+            if (s->row[i]) {
+                transpose_bytes(s->row[i], s->at + d, x);
+            } else {
+                UNROLL for (uint32_t c = 0; c < 16; c++) x[c] =
+                    v16_load(s->codes[i] + (size_t)(d + c) * KV_STRIP);
+                vf_store(xa, numbers(t, s->unit[i], d));
+                vf_store(xb, numbers(t, s->unit[i], (size_t)dim + d));
+            }
+            UNROLL for (uint32_t c = 0; c < 16; c++, qd += nq)
+            {
+                if (!s->row[i]) {
+                    a = vf_set1(xa[c]);
+                    b = vf_set1(xb[c]);
+                }
+                const vf v = rounded(t, value_of(t, true, vf_from_bytes(x[c]), a, b));
+                UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] = vf_fma(vf_set1(qd[k]), v, acc[k]);
+            }
+        }
+        UNROLL for (uint32_t k = 0; k < nq; k++) vf_store(p + k * ldp + i * KV_STRIP, acc[k]);
+    }
+}
+
+/* Values.  Of groups of channels, the numbers a and b have channels in the lanes. */
+INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t nq,
+                 const struct kv_reading *r, const struct strips *s, struct kv_next *next,
+                 uint32_t r0, uint32_t r1, const float *p, size_t ldp, bool fresh, float *o,
+                 size_t ldo)
+{
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t dim = r->shape->dim, bits = f->bits, per = 8 / bits,
+                   bytes = affine_row_bytes(f, dim);
+    const __m512i mask = _mm512_set1_epi32((1 << bits) - 1);
+    size_t at[4];     /* of the codes of 16 channels */
+    __m128i shift[4]; /* their place in bytes */
+    for (uint32_t c = 0; c < 4; c++) {
+        at[c] = c / per * 16;
+        shift[c] = _mm_cvtsi32_si128((int)(c % per * bits));
+    }
+    for (uint32_t d = 0; d < dim; d += 64) {
+        vf acc[MOST][4];
+        float a[64] = {0}, b[64] = {0}; /* of 64 channels, or of 16 rows */
+        const unsigned char *unit = NULL;
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++) acc[i][c] =
+            fresh ? vf_zero() : vf_load(o + i * ldo + d + 16 * c);
+        for (uint32_t j = r0; j < r1; j++) {
+            const uint32_t i = j / KV_STRIP, in = j % KV_STRIP;
+            if (rows && (in == 0 || j == r0)) {
+                vf_store(a, row_numbers(t, s->row[i], s->numbers));
+                vf_store(b, row_numbers(t, s->row[i], s->numbers + 2));
+            } else if (!rows && s->unit[i] != unit) {
+                unit = s->unit[i];
+                UNROLL for (uint32_t c = 0; c < 64; c += 16)
+                {
+                    vf_store(a + c, numbers(t, unit, d + c));
+                    vf_store(b + c, numbers(t, unit, (size_t)dim + d + c));
+                }
+            }
+            const unsigned char *codes =
+                (rows ? s->row[i][in] + s->at : s->codes[i] + (size_t)in * bytes) +
+                (size_t)d * bits / 8;
+            ask(next, 1);
+            UNROLL for (uint32_t c = 0; c < 4; c++)
+            {
+                const __m512i x = _mm512_and_si512(
+                    _mm512_srl_epi32(_mm512_cvtepu8_epi32(v16_load(codes + at[c])), shift[c]),
+                    mask);
+                const vf v = rounded(t, value_of(t, zero_first, _mm512_cvtepi32_ps(x),
+                                                 rows ? vf_set1(a[in]) : vf_load(a + 16 * c),
+                                                 rows ? vf_set1(b[in]) : vf_load(b + 16 * c)));
+                UNROLL for (uint32_t k = 0; k < nq; k++) acc[k][c] =
+                    vf_fma(vf_set1(p[k * ldp + j]), v, acc[k][c]);
+            }
+        }
+        UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++)
+            vf_store(o + i * ldo + d + 16 * c, acc[i][c]);
+    }
+}
+
+#define QUERIES(X, ...) X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+#define KINDS(X)                                                                                   \
+    QUERIES(X, DT_F16, false, false)                                                               \
+    QUERIES(X, DT_F16, true, false)                                                                \
+    QUERIES(X, DT_F16, true, true)                                                                 \
+    QUERIES(X, DT_BF16, false, false)                                                              \
+    QUERIES(X, DT_BF16, true, false)                                                               \
+    QUERIES(X, DT_BF16, true, true)
+#define ADD(t, zero, rows, nq)                                                                     \
+    static void add_##t##_##zero##_##rows##_##nq(                                                  \
+        const struct kv_reading *r, const struct strips *s, struct kv_next *next, uint32_t r0,     \
+        uint32_t r1, const float *p, size_t ldp, bool fresh, float *o, size_t ldo)                 \
+    {                                                                                              \
+        sums(t, zero, rows, nq, r, s, next, r0, r1, p, ldp, fresh, o, ldo);                        \
+    }
+#define ADD_NAME(t, zero, rows, nq) add_##t##_##zero##_##rows##_##nq,
+KINDS(ADD)
+typedef void add_fn(const struct kv_reading *r, const struct strips *s, struct kv_next *next,
+                    uint32_t r0, uint32_t r1, const float *p, size_t ldp, bool fresh, float *o,
+                    size_t ldo);
+static add_fn *const add_of[] = {KINDS(ADD_NAME)};
+
+#define COMPUTED(t, nq)                                                                            \
+    static void computed_##t##_##nq(const struct kv_reading *r, const struct strips *s,            \
+                                    struct kv_next *next, const float *q, float *p, size_t ldp)    \
+    {                                                                                              \
+        computed(t, nq, r, s, next, q, p, ldp);                                                    \
+    }
+#define COMPUTED_NAME(t, nq) computed_##t##_##nq,
+#define PICKED(none, nq)                                                                           \
+    static void picked_##nq(const struct kv_reading *r, const struct strips *s,                    \
+                            struct kv_next *next, const float *q, float *p, size_t ldp)            \
+    {                                                                                              \
+        (void)next; /* tiles of many rows are long enough for the processor's own prefetcher */    \
+        picked(nq, r, s, q, p, ldp);                                                               \
+    }
+#define PICKED_NAME(none, nq) picked_##nq,
+typedef void score_fn(const struct kv_reading *r, const struct strips *s, struct kv_next *next,
+                      const float *q, float *p, size_t ldp);
+QUERIES(COMPUTED, DT_F16)
+QUERIES(COMPUTED, DT_BF16)
+QUERIES(PICKED, )
+static score_fn *const computed_of[2][MOST] = {{QUERIES(COMPUTED_NAME, DT_F16)},
+                                               {QUERIES(COMPUTED_NAME, DT_BF16)}};
+static score_fn *const picked_of[MOST] = {QUERIES(PICKED_NAME, )};
+
+bool fused_score_each_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                             struct kv_next *next, const float *q, uint32_t nq, float scale,
+                             float *p, size_t ldp)
+{
+    const struct kv_affine *f = r->codec->param;
+    struct strips s;
+    if (!find_strips(r, at, n, nq, &s) || (f->bits == 8 && !f->zero_first)) return false;
+    score_fn *by =
+        f->bits == 8 ? computed_of[r->shape->dtype != DT_F16][nq - 1] : picked_of[nq - 1];
+    by(r, &s, next, q, p, ldp);
+    const vf times = vf_set1(scale);
+    for (uint32_t k = 0; k < nq; k++)
+        for (uint32_t i = 0; i < s.n; i++)
+            vf_store(p + k * ldp + i * KV_STRIP,
+                     vf_mul(vf_load(p + k * ldp + i * KV_STRIP), times));
+    return true;
+}
+
+bool fused_add_each_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
+                           struct kv_next *next, const float *p, size_t ldp, uint32_t nq,
+                           bool fresh, float *o, size_t ldo)
+{
+    const struct kv_affine *f = r->codec->param;
+    struct strips s;
+    if (!find_strips(r, at, n, nq, &s)) return false;
+    const uint32_t form = s.row[0]        ? 2
+                          : f->zero_first ? 1
+                                          : 0,
+                   kind = form + (r->shape->dtype != DT_F16 ? 3 : 0),
+                   last = (s.n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
+    add_of[kind * MOST + nq - 1](r, &s, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o, ldo);
+    return true;
+}
+#else
+typedef int fused_each_avx512_unused;
+#endif
