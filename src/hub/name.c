@@ -105,6 +105,8 @@ int hub_name_read(const char *text, struct hub_name *out)
            n = org + (s[org] == '/' ? 1 + strcspn(s + org + 1, "/:@?#") : 0);
     good = copy_word(s, n, name.repo, sizeof name.repo) && hub_is_repo(name.repo, n);
     if (good && strstr(s + n, "://")) good = false;
+    if (good && behind_host(name.repo))
+        good = false; /* as it is written, it would be read without its owner */
     if (good && page && s[n] && s[n] != ':' && s[n] != '@') {
         good = take_page(s + n, &name);
     } else if (good && s[n]) {
