@@ -1,12 +1,13 @@
 /* rates.c - prefill and decoding at several depths in one sequence, for `make bench-peers`, which runs other programs by
  * the same plan (plan.h): a line "what,tokens a second" for each measurement.
- * Or, if a file for logits is named: the logits [COUNTED][vocab] in f32 of the tokens after a prompt of QUALITY
- * tokens, each computed by a step of its own.
+ * Or, if a file for logits is named: the logits [N][vocab] in f32 of the tokens after a prompt of QUALITY
+ * tokens, each computed by a step of its own; and lines with the bytes of the cache for each token at the end, and the
+ * tokens a second of these steps, the median.
  *
- *     build/release/bench_rates MODEL THREADS CACHE IDS [LOGITS]
+ *     build/release/bench_rates MODEL THREADS CACHE IDS [LOGITS [N]]
  *
- * CACHE: f16 (the dynamic cache), q8_0 (hqq with 8 bits), q4_0 (quanto with 4 bits), kvik8 or kvik4, or exact (float32
- * throughout).
+ * CACHE: f16 (the dynamic cache), q8_0 (hqq with 8 bits), q4_0 (quanto with 4 bits), exact (float32 throughout), or a codec
+ * with its bits: kvik8, kvik4, kvik3, kvik2, quanto4, hqq8, hqq4 or fp8.  N: COUNTED, if it is not given.
  * IDS: a file with token ids as text. */
 #include "base/thread.h"
 #include "kvik.h"
@@ -63,15 +64,23 @@ static void speeds(uint32_t n)
     }
 }
 
-static void quality(const char *path, uint32_t n, uint32_t vocab)
+static void quality(const char *path, uint32_t n, uint32_t counted, uint32_t vocab)
 {
+    static double took[MOST];
+    kvik_usage u = {.size = sizeof u};
     FILE *f = fopen(path, "wb");
-    bool ok = f != NULL && n >= QUALITY + COUNTED;
+    bool ok = f != NULL && counted && n >= QUALITY + counted;
     if (ok) feed(0, QUALITY, NULL);
-    for (uint32_t i = 0; ok && i < COUNTED; i++) {
+    for (uint32_t i = 0; ok && i < counted; i++) {
+        double begun = now_seconds();
         feed(QUALITY + i, 1, logits);
+        took[i] = now_seconds() - begun;
         ok = fwrite(logits, sizeof *logits, vocab, f) == vocab;
     }
+    check(kvik_cache_usage(c, &u));
+    if (ok)
+        printf("bytes,%.1f\ndecode,%.2f\n", (double)u.live / (QUALITY + counted),
+               1 / median_of(took, counted));
     if (!f || fclose(f) != 0 || !ok) {
         fprintf(stderr, "bench_rates: no logits were written to %s\n", path);
         exit(1);
@@ -87,12 +96,17 @@ int main(int argc, char **argv)
         {"q4_0", "quantized", "{\"backend\":\"quanto\",\"nbits\":4}"},
         {"kvik8", "quantized", "{\"backend\":\"kvik\",\"nbits\":8}"},
         {"kvik4", "quantized", "{\"backend\":\"kvik\",\"nbits\":4}"},
+        {"kvik3", "quantized", "{\"backend\":\"kvik\",\"nbits\":3}"},
+        {"kvik2", "quantized", "{\"backend\":\"kvik\",\"nbits\":2}"},
+        {"quanto4", "quantized", "{\"backend\":\"quanto\",\"nbits\":4}"},
+        {"hqq8", "quantized", "{\"backend\":\"hqq\",\"nbits\":8,\"axis_key\":1,\"axis_value\":1}"},
+        {"hqq4", "quantized", "{\"backend\":\"hqq\",\"nbits\":4,\"axis_key\":1,\"axis_value\":1}"},
+        {"fp8", "quantized", "{\"backend\":\"fp8\"}"},
     };
     kvik_model *m;
     size_t k = 0;
     if (argc < 5) {
-        fprintf(stderr,
-                "usage: bench_rates MODEL THREADS f16|q8_0|q4_0|kvik8|kvik4|exact IDS [LOGITS]\n");
+        fprintf(stderr, "usage: bench_rates MODEL THREADS CACHE IDS [LOGITS [N]]\n");
         return 2;
     }
     while (k < countof(config) && strcmp(config[k][0], argv[3]) != 0)
@@ -116,7 +130,7 @@ int main(int argc, char **argv)
     logits = malloc(vocab * sizeof *logits);
     if (!logits) return 1;
     if (argc > 5)
-        quality(argv[5], n, vocab);
+        quality(argv[5], n, argc > 6 ? (uint32_t)strtoul(argv[6], NULL, 10) : COUNTED, vocab);
     else
         speeds(n);
     free(logits);

@@ -30,15 +30,6 @@ wants() { case " $peers " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # --- llama.cpp ------------------------------------------------------------------------------------
 . scripts/llama.inc
-build_llama() {
-    llama_build llama -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF || return 1
-    peer=$built/peer
-    [ "$peer" -nt bench/peers/llama.c ] && [ "$peer" -nt bench/plan.h ] && [ "$peer" -nt "$built/done" ] && return 0
-    cc -O2 -c -o "$work/llama.o" -I"$llama/include" -I"$llama/ggml/include" bench/peers/llama.c &&
-        c++ -o "$peer" "$work/llama.o" "$built"/src/libllama.a $(find "$built/ggml/src" -name 'libggml*.a') \
-            $(find "$built/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
-}
-
 # --- One measurement ------------------------------------------------------------------------------
 # Runs a program and prints its lines "what,tokens a second".
 measure() { # PROGRAM CACHE [LOGITS]
@@ -64,7 +55,7 @@ measure() { # PROGRAM CACHE [LOGITS]
 
 # --- The run --------------------------------------------------------------------------------------
 mkdir -p $work
-if wants llama && ! build_llama; then
+if wants llama && ! llama_peer; then
     say "llama.cpp is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"
     peers=$(echo " $peers " | sed 's/ llama / /')
 fi

@@ -49,7 +49,7 @@ BEGIN {
     may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h kvik_compat.h kvik_loop.h kvik_shared.h kvik_speech.h "
     may["serve"] = " base kvik.h kvik_loop.h kvik_shared.h kvik_speech.h "
     may["hub"] = " base "
-    may["cli"] = " base hub serve kvik.h kvik_loop.h kvik_shared.h kvik_speech.h "
+    may["cli"] = " base hub serve kvik.h kvik_compat.h kvik_loop.h kvik_shared.h kvik_speech.h "
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     split(FILENAME, part, "/")

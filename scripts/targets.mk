@@ -24,6 +24,8 @@ tidy:
 # all: the command and both libraries; MODE=asan, tsan or fuzz builds them with sanitizers
 # unit: builds the unit tests; one alone is build/release/test_NAME
 unit: $(TESTBIN)
+# What kvik plan measures behind is tested without measuring.
+$(B)/test_plan_few: $(B)/src/cli/plan_few.o
 # The essay and the toy store take most of its time.
 build/release/tests/unit/test_dev_attn.o: OPT += -O2
 # replay: builds the fuzz targets with a driver that replays their corpora
@@ -33,7 +35,7 @@ $(B)/replay_request $(B)/fuzz_request: $(filter-out %/net.o %/wire.o %/mailbox.o
 # Linked alone, each test takes a quarter of a second under ASan. The gate (TOGETHER=1) links those without objects of
 # their own as one program, and the files build/*/test_NAME are names of it. test_shared has a getaddrinfo of its own.
 ifdef TOGETHER
-JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge shared $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
+JOINED := $(filter-out $(patsubst %,$(B)/test_%,kv bench_judge plan_few shared $(ALL_CODECS) $(FAULTS)),$(TESTBIN))
 $(B)/tests/unit/together.o: $(JOINED:$(B)/%=$(B)/tests/unit/%.o) scripts/together.sh
 	$(Q)CC="$(CC)" LD="$(LD)" OBJCOPY="$(OBJCOPY)" scripts/together.sh $(@D) $(JOINED:$(B)/%=%)
 $(B)/tests/together: $(B)/tests/unit/together.o $(B)/tests/hidden/device.o $(B)/tests/unit/case_filter.o $(B)/tests/codec/codec_shuffle.o $(B)/kvik.o
@@ -201,6 +203,10 @@ bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 # bench-peers: measures kvik next to llama.cpp and Transformers in one run
 bench-peers: all $(B)/bench_rates
 	@model=$(MODEL) && scripts/bench-peers.sh "$$model"
+# bench-quality: what the cache types of kvik and llama.cpp lose on the same text
+.PHONY: bench-quality
+bench-quality: all $(B)/bench_rates
+	@model=$(MODEL) && scripts/bench-quality.sh "$$model"
 # bench-serve: measures kvik serve next to llama-server in one run
 .PHONY: bench-serve
 bench-serve: kvik

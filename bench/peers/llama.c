@@ -1,7 +1,10 @@
 /* llama.c - what bench/rates.c measures, by the same plan (plan.h), of llama.cpp through its public C interface.
  * scripts/bench-peers.sh compiles it with the headers and libraries of a llama.cpp that it has built outside this repository.
  *
- *     llama MODEL THREADS f16|q8_0|q4_0 IDS [LOGITS] */
+ *     llama MODEL THREADS TYPE IDS [LOGITS [N]]
+ *
+ * TYPE: of the rows, as llama.cpp names it, such as f16 or q4_0.  With KVIK_IK it compiles with the headers of ik_llama.cpp, where a
+ * type that ends in +had is rotated first; llama.cpp rotates rows of quantized types by itself. */
 #include "../plan.h"
 
 #include "llama.h"
@@ -10,6 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#ifdef KVIK_IK
+#define llama_model_free        llama_free_model
+#define llama_model_n_ctx_train llama_n_ctx_train
+#define llama_memory_seq_rm     llama_kv_cache_seq_rm
+#define llama_get_memory(ctx)   (ctx)
+#define SEQUENCE_BYTES(ctx)     llama_state_seq_get_size(ctx, 0, 0)
+#else
+#define SEQUENCE_BYTES(ctx) llama_state_seq_get_size(ctx, 0)
+#endif
 
 static struct llama_context *ctx;
 
@@ -72,17 +85,34 @@ static void speeds(uint32_t n)
     }
 }
 
-static void quality(const char *path, uint32_t n, size_t vocab)
+static void quality(const char *path, uint32_t n, uint32_t counted, size_t vocab)
 {
+    static double took[MOST];
     FILE *f = fopen(path, "wb");
-    if (!f || n < QUALITY + COUNTED) fail("no file for logits, or too few ids");
+    if (!f || !counted || n < QUALITY + counted) fail("no file for logits, or too few ids");
     feed(0, QUALITY);
-    for (uint32_t i = 0; i < COUNTED; i++) {
+    for (uint32_t i = 0; i < counted; i++) {
+        double t = now();
         feed(QUALITY + i, 1);
+        took[i] = now() - t;
         if (fwrite(llama_get_logits_ith(ctx, -1), sizeof(float), vocab, f) != vocab)
             fail("the logits cannot be written");
     }
     if (fclose(f) != 0) fail("the logits cannot be written");
+    qsort(took, counted, sizeof *took, ascending);
+    /* a saved sequence holds its rows, and some bytes for each token */
+    printf("bytes,%.1f\ndecode,%.2f\n", (double)SEQUENCE_BYTES(ctx) / (QUALITY + counted),
+           1 / took[counted / 2]);
+}
+
+/* Returns the type of this name. */
+static enum ggml_type type_of(const char *name)
+{
+    for (int t = 0; t < GGML_TYPE_COUNT; t++)
+        if (ggml_type_name((enum ggml_type)t) && !strcmp(ggml_type_name((enum ggml_type)t), name))
+            return (enum ggml_type)t;
+    fail("no such type of rows");
+    return GGML_TYPE_COUNT;
 }
 
 static void quiet(enum ggml_log_level level, const char *text, void *unused)
@@ -93,7 +123,7 @@ static void quiet(enum ggml_log_level level, const char *text, void *unused)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) fail("usage: llama MODEL THREADS f16|q8_0|q4_0 IDS [LOGITS]");
+    if (argc < 5) fail("usage: llama MODEL THREADS TYPE IDS [LOGITS [N]]");
     llama_log_set(quiet, NULL);
     llama_backend_init();
     struct llama_model *m = llama_model_load_from_file(argv[1], llama_model_default_params());
@@ -104,14 +134,20 @@ int main(int argc, char **argv)
     p.n_ctx = n;
     p.n_batch = p.n_ubatch = PROMPT;
     p.n_threads = p.n_threads_batch = atoi(argv[2]);
+#ifdef KVIK_IK
+    p.flash_attn = true;
+    char *turned = strstr(argv[3], "+had");
+    p.k_cache_hadamard = p.v_cache_hadamard = turned != NULL;
+    if (turned) *turned = 0;
+#else
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    p.type_k = p.type_v = strcmp(argv[3], "q8_0") == 0   ? GGML_TYPE_Q8_0
-                          : strcmp(argv[3], "q4_0") == 0 ? GGML_TYPE_Q4_0
-                                                         : GGML_TYPE_F16;
+#endif
+    p.type_k = p.type_v = type_of(argv[3]);
     ctx = llama_init_from_model(m, p);
     if (!ctx) fail("no context");
     if (argc > 5)
-        quality(argv[5], n, (size_t)llama_vocab_n_tokens(llama_model_get_vocab(m)));
+        quality(argv[5], n, argc > 6 ? (uint32_t)atoi(argv[6]) : COUNTED,
+                (size_t)llama_vocab_n_tokens(llama_model_get_vocab(m)));
     else
         speeds(n);
     llama_free(ctx);

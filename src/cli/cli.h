@@ -1,5 +1,5 @@
-/* cli.h - what the files of the command share.  For what concerns models the command includes only kvik.h and base/, so a
- * program that embeds the library can do all of it. */
+/* cli.h - what the files of the command share.  For what concerns models the command includes only public headers and base/, so
+ * a program that embeds the library can do all of it. */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"

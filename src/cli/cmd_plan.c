@@ -66,6 +66,7 @@ static int predict(struct plan *v)
         if (!v->row[i].refused && v->row[i].fits_in_calls) status = plan_speed(v, &v->row[i]);
     }
     progress_end(&p);
+    plan_speed_settle(v);
     bench_load_read(&after);
     v->others = bench_load_others(&before, &after);
     if (!status) say_busy(v->others);

@@ -1,11 +1,14 @@
 /* plan.h - shared by the files of kvik plan, which predicts how much memory a cache takes and how fast it decodes.
- * plan_bytes.c asks the library for the bytes, plan_speed.c measures a few steps and extrapolates, plan_table.c
+ * plan_bytes.c asks the library for the bytes, plan_speed.c measures a few steps, plan_table.c
  * prints. */
 #pragma once
 #include "cli/bench.h"
 
 #define PLAN_ROWS 48u
 #define PLAN_CALL 256u
+/* Steps in a row, because the first one wakes the threads of a cache. */
+#define PLAN_TURN 4u
+#define PLAN_FEW  64u
 
 /* The kind of a strategy, best first. */
 enum plan_rank { PLAN_EXACT, PLAN_QUANTIZED, PLAN_DISK, PLAN_FORGETS };
@@ -29,6 +32,17 @@ struct plan_row {
     bool fits, fits_in_calls;
     uint32_t longest; /* tokens that fit the memory; 0: not asked */
     double tokens;    /* predicted tokens per second of all sequences together; 0: not measured */
+    double pace;      /* seconds of a step of the reference meanwhile */
+    /* tokens behind which steps were measured; extrapolated: the planned length is further away than those steps */
+    uint32_t measured;
+    bool extrapolated;
+};
+
+/* A few computed tokens (plan_few.c). */
+struct plan_few {
+    kvik_cache *cache; /* the reference: a dynamic cache.  NULL: not open */
+    kvik_seq seq;
+    struct kvik_export *rows; /* of the sequence, or NULL */
 };
 
 struct plan {
@@ -41,6 +55,7 @@ struct plan {
     double bandwidth;
     /* share of the processors' time that other programs took meanwhile; below 0: unknown */
     double others;
+    struct plan_few few;
     struct plan_row row[PLAN_ROWS];
     uint32_t n_rows;
 };
@@ -60,8 +75,22 @@ uint64_t plan_seen(const struct plan_row *r, uint32_t n);
 void plan_sort(struct plan *v);
 void plan_close(void *v);
 
-/* plan_speed.c: predicts the speed of a row.  Returns 0 or EXIT_INTERRUPTED. */
+/* plan_few.c */
+/* Opens a cache with this configuration and computes PLAN_FEW tokens, at most half of max_cache_len.  Returns an error
+ * code. */
+int plan_few_open(struct plan_few *f, kvik_model *m, const kvik_cache_config *config);
+void plan_few_close(struct plan_few *f);
+/* Measures n steps, at most PLAN_FEW.  logits: [vocab].  seconds: [n].  Returns an error code. */
+int plan_few_steps(const struct plan_few *f, uint32_t n, float *logits, double *seconds);
+/* Makes a sequence of n tokens in a cache of the same model: the rows of the few again and again.  *out: dropped by the
+ * caller.  Returns an error code: ERR_FULL if so many do not fit. */
+int plan_few_repeat(struct plan_few *f, kvik_cache *c, uint32_t n, kvik_seq *out);
+
+/* plan_speed.c */
+/* Predicts the speed of a row.  Returns 0 or EXIT_INTERRUPTED. */
 int plan_speed(struct plan *v, struct plan_row *r);
+/* Gives all rows the speed that they would have had at the same time: at the median pace of the machine. */
+void plan_speed_settle(struct plan *v);
 
 /* plan_table.c */
 void plan_print(const struct plan *v);

@@ -215,6 +215,7 @@ void plan_sort(struct plan *v)
 void plan_close(void *ctx)
 {
     struct plan *v = ctx;
+    plan_few_close(&v->few);
     for (struct plan_row *r = v->row; r < v->row + v->n_rows; r++) {
         kvik_cache_close(r->cache);
         mem_free(r->refused);

@@ -37,7 +37,9 @@ static void print_row(const struct plan *v, const struct plan_row *r)
         printf("%s\n", r->refused);
         return;
     }
-    if (r->tokens > 0) snprintf(speed, sizeof speed, "%.*f", r->tokens < 10 ? 1 : 0, r->tokens);
+    if (r->tokens > 0)
+        snprintf(speed, sizeof speed, "%s%.*f", r->extrapolated ? "~" : "", r->tokens < 10 ? 1 : 0,
+                 r->tokens);
     printf("%10s %10s %10s %10s %10s %10s %10s %8s", size(r->rows, a), size(r->quantized, b),
            size(r->states, c), v->beams > 1 ? size(r->further, d) : "", size(r->tables, e),
            size(r->need, f), size(r->disk, g), speed);
@@ -57,6 +59,10 @@ void plan_print(const struct plan *v)
     printf(
         "\nBytes are those of one sequence; \"needs\" is for all, with tables, at the peak of the "
         "prompt.\n");
+    bool extrapolated = false;
+    for (uint32_t i = 0; i < v->n_rows; i++)
+        extrapolated |= v->row[i].extrapolated;
+    if (extrapolated) printf("~: extrapolated from steps behind fewer tokens\n");
 }
 
 static json_t *row_json(const struct plan *v, const struct plan_row *r)
@@ -78,6 +84,8 @@ static json_t *row_json(const struct plan *v, const struct plan_row *r)
     for (size_t i = 0; i < countof(bytes); i++)
         json_object_set_new(o, bytes[i].key, json_integer((json_int_t)bytes[i].n));
     json_object_set_new(o, "tokens_per_second", r->tokens > 0 ? json_real(r->tokens) : json_null());
+    json_object_set_new(o, "measured_tokens",
+                        r->tokens > 0 ? json_integer(r->measured) : json_null());
     if (v->memory) {
         json_object_set_new(o, "fits", json_boolean(r->fits));
         json_object_set_new(o, "fits_in_calls", json_boolean(r->fits_in_calls));

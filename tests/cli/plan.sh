@@ -14,7 +14,10 @@ check "plan: what is needed is the peak with tables" json \
     "all(c['needed_bytes'] == c['peak_bytes'] + c['tables_bytes'] and 'fits' not in c for c in o['caches'] if c['cache'] != 'offloaded')"
 check "plan: offloaded rows can be on disk" json "o['caches'][-1]['disk_bytes'] == o['caches'][0]['rows_bytes']"
 check "plan: a speed for each" json "o['read_bandwidth'] > 0 and all(c['tokens_per_second'] > 0 for c in o['caches'])"
-
+check "plan: steps are measured at the planned length" json "{c['measured_tokens'] for c in o['caches']} == {1000 - 64}"
+run plan "$model" --context 1000 --decoded 300 --beams 3 --cache-implementation dynamic --threads 1
+check "plan: beams are measured behind a prompt and tokens of their own, and nothing is extrapolated" sh -c \
+    "grep -q '^dynamic .* [0-9.][0-9.]*$' '$work/out' && ! grep -q '~' '$work/out'"
 
 # Programs that take all processors meanwhile: the speeds are said to be those of a busy machine.
 busy=
