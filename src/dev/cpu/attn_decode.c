@@ -114,6 +114,9 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
                           .qt = attn_part(j, thread, j->lay.qt),
                           .out = j->alone ? attn_part(j, thread, j->lay.part)
                                           : unit_state(j, u, 0, h0 * j->group)};
+    /* Threads take units in turn. */
+    uint32_t next = task % j->n_units + pool_threads(j->pool);
+    if (next < j->n_units) t.after = &j->wave[j->unit[next].first];
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
     attn_ready_queries(j, m, token, u->n, h0, per, thread);

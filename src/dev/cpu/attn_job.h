@@ -44,6 +44,9 @@ struct attn_task {
     bool fresh;                 /* out has no values yet; false: adds to the sums there */
     struct attn_opened *opened; /* NULL: tiles are read as they lie */
     float *p, *qt, *out;
+    /* The atom that the thread will probably read next with the same heads: its first rows are prefetched.  NULL: not
+     * known. */
+    const struct attn_atom *after;
 };
 struct attn_layout {
     size_t run, wave, iter, few, block, thread;              /* offsets */

@@ -381,6 +381,15 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
     add_strips(j, t, run, strip, next_strips(t, run, ahead, i, next) ? next : NULL, p, o);
 }
 
+/* Finds the first run of keys of the atom that the thread will probably read after this task. */
+static void find_after(const struct attn_job *j, const struct attn_task *t, struct row_run *run)
+{
+    struct attn_task task = *t;
+    task.m = t->after;
+    task.edge = attn_edge(j, task.m, j->v->edge[task.m->token]);
+    find_run(j, &task, 0, task.m->a, run);
+}
+
 static void each_run(const struct attn_job *j, const struct attn_task *t, uint32_t plane,
                      run_fn *fn)
 {
@@ -393,6 +402,8 @@ static void each_run(const struct attn_job *j, const struct attn_task *t, uint32
             find_run(j, t, plane, now->b, then);
         else if (ahead && plane == 0)
             find_run(j, t, 1, t->m->a, then);
+        else if (ahead && t->after)
+            find_after(j, t, then);
         else
             ahead = NULL;
         for (uint32_t i = 0; i < t->heads; i++)
