@@ -19,7 +19,7 @@ say() { printf 'bench-quality: %s\n' "$*" >&2; }
 . scripts/llama.inc
 mkdir -p $work
 python=$(scripts/python.sh)
-set -- "kvik=build/release/bench_rates=${KVIK_CACHES:-exact kvik8 kvik4 kvik3 kvik2 hqq8 hqq4 quanto4 fp8}"
+set -- "kvik=build/release/bench_rates=${KVIK_CACHES:-kvik8 kvik4 kvik3 kvik2 hqq8 hqq4 quanto4 fp8}"
 if llama_peer; then
     set -- "$@" "llama.cpp=$peer=${LLAMA_CACHES-q8_0 q5_1 q5_0 q4_1 q4_0}"
 else
