@@ -9,7 +9,6 @@
 #   TEXT=FILE            the text (examples/text/nowhere.txt)
 #   KVIK_CACHES="..."    caches of bench_rates
 #   LLAMA_CACHES="..."   types of llama.cpp; both without f16
-#   FORK=NAME=FILE       bench/peers/llama.c built with a fork of llama.cpp (for ik_llama.cpp with -DKVIK_IK), which is measured with FORK_CACHES
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:?usage: bench-quality.sh MODEL}
@@ -25,6 +24,5 @@ if llama_peer; then
 else
     say "llama.cpp is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"
 fi
-[ -z "${FORK-}" ] || set -- "$@" "$FORK=${FORK_CACHES-q8_0 q6_0 q5_1 q5_0 q4_1 q4_0}"
 ./kvik tokenize "$model" <"${TEXT:-examples/text/nowhere.txt}" >$work/text-ids
 "$python" bench/cache_quality.py "$model" "$threads" $work/text-ids "${SCORED:-1024}" $work "$@"

@@ -3,8 +3,8 @@
  *
  *     llama MODEL THREADS TYPE IDS [LOGITS [N]]
  *
- * TYPE: of the rows, as llama.cpp names it, such as f16 or q4_0.  With KVIK_IK it compiles with the headers of ik_llama.cpp, where a
- * type that ends in +had is rotated first; llama.cpp rotates rows of quantized types by itself. */
+ * TYPE: of the rows, as llama.cpp names it, such as f16 or q4_0.  llama.cpp rotates rows of quantized types by
+ * itself. */
 #include "../plan.h"
 
 #include "llama.h"
@@ -14,15 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#ifdef KVIK_IK
-#define llama_model_free        llama_free_model
-#define llama_model_n_ctx_train llama_n_ctx_train
-#define llama_memory_seq_rm     llama_kv_cache_seq_rm
-#define llama_get_memory(ctx)   (ctx)
-#define SEQUENCE_BYTES(ctx)     llama_state_seq_get_size(ctx, 0, 0)
-#else
 #define SEQUENCE_BYTES(ctx) llama_state_seq_get_size(ctx, 0)
-#endif
 
 static struct llama_context *ctx;
 
@@ -134,14 +126,7 @@ int main(int argc, char **argv)
     p.n_ctx = n;
     p.n_batch = p.n_ubatch = PROMPT;
     p.n_threads = p.n_threads_batch = atoi(argv[2]);
-#ifdef KVIK_IK
-    p.flash_attn = true;
-    char *turned = strstr(argv[3], "+had");
-    p.k_cache_hadamard = p.v_cache_hadamard = turned != NULL;
-    if (turned) *turned = 0;
-#else
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-#endif
     p.type_k = p.type_v = type_of(argv[3]);
     ctx = llama_init_from_model(m, p);
     if (!ctx) fail("no context");
