@@ -32,32 +32,39 @@ struct run {
     size_t values;
 };
 
-/* Opens a store of a codec, and a step of two lanes that decode.  Their last rows lie at different places of a strip. */
-static void run_open(struct run *r, const struct affine_choice *choice, uint32_t dim, enum dtype t,
-                     uint32_t group, uint32_t window)
+/* Opens a store of a codec, and a step of two lanes, of `tokens` each: one decodes, and the last of 49 is a block of prefill alone.  Their last rows lie at different places of a strip. */
+/* False: the codecs do not make a pair. */
+static bool run_open(struct run *r, const struct affine_choice choice[2], uint32_t dim,
+                     enum dtype t, uint32_t group, uint32_t window, uint32_t tokens)
 {
     struct kv_shape s[2] = {{KV_HEADS, dim, t, KV_STRIPS}, {KV_HEADS, dim, t, KV_ROWMAJOR}};
     static const uint32_t last[LANES] = {333, 130};
-    struct kv_codec_pair o;
+    struct kv_codec_pair o, v;
     struct kv_seal seal;
-    assert_int_equal(pair_of(choice, &o), 0);
-    assert_int_equal(kv_codec_pair_open(&o, &s[0], &s[1], &r->c[0], &r->c[1], &seal), 0);
+    assert_int_equal(pair_of(&choice[0], &o), 0);
+    assert_int_equal(pair_of(&choice[1], &v), 0);
+    o.plane[1] = v.plane[1];
+    if (kv_codec_pair_open(&o, &s[0], &s[1], &r->c[0], &r->c[1], &seal) < 0) return false;
+    size_t a = r->c[0]->bytes(r->c[0], &s[0]), b = r->c[1]->bytes(r->c[1], &s[1]);
     const struct toy_config c = {.n_lanes = LANES,
                                  .n_heads = group * KV_HEADS,
                                  .n_kv = KV_HEADS,
                                  .dim = dim,
                                  .dtype = t,
                                  .rows = 16,
-                                 .codec = r->c[0],
+                                 .codec =
+                                     a > b ? r->c[0] : r->c[1], /* whose tiles take more room */
                                  .lead = seal.lead,
                                  .window = window,
                                  .max_len = LEN};
     toy_open(&r->t, &c);
+    r->t.view.codec[0] = r->c[0];
     r->t.view.codec[1] = r->c[1];
     toy_begin(&r->t);
     for (uint32_t lane = 0; lane < LANES; lane++)
-        toy_feed(&r->t, lane, last[lane], 1);
-    r->values = (size_t)LANES * group * KV_HEADS * dim;
+        toy_feed(&r->t, lane, last[lane] - tokens + 1, tokens);
+    r->values = (size_t)LANES * tokens * group * KV_HEADS * dim;
+    return true;
 }
 
 static void run_close(struct run *r)
@@ -92,20 +99,23 @@ static void test_bits(void **state)
         const bool quanto = k % 2 == 0;
         if (k / 2 % test_share()) continue;
         const int32_t axis = quanto ? -(int32_t)(k / 4 % 2) : (int32_t)(k / 4 % 2);
-        const struct affine_choice choice = {quanto ? "quanto" : "hqq",
-                                             bits[k / 2 % (quanto ? 2 : 3)],
-                                             axis,
-                                             axis,
-                                             groups[k / 6 % 4],
-                                             1};
-        for (uint32_t i = 0; i <= k % countof(dims); i += MAX(k % countof(dims), 1)) {
+        struct affine_choice choice[2] = {{quanto ? "quanto" : "hqq",
+                                           bits[k / 2 % (quanto ? 2 : 3)], axis, axis,
+                                           groups[k / 6 % 4], 1}};
+        choice[1] = choice[0];
+        if (k / 2 % 3 == 1) choice[1].q_group_size = groups[(k / 6 + 1) % 4];
+        if (k / 2 % 5 == 1) choice[1].axis_value = quanto ? -1 - axis : 1 - axis;
+        const uint32_t other = k / 2 % countof(dims);
+        for (uint32_t i = 0; i <= other; i += MAX(other, 1)) {
             uint32_t group = 1 + (k + i) % 5, dim = dims[i];
             enum dtype t = types[(k + i) % 3];
-            struct kv_codec_pair o;
+            struct kv_codec_pair o, v;
             struct run r;
-            assert_int_equal(pair_of(&choice, &o), 0);
-            if (!codec_opens(&o.plane[0], 0, dim) || !codec_opens(&o.plane[1], 1, dim)) continue;
-            run_open(&r, &choice, dim, t, group, k % 4 ? 0 : 75);
+            assert_int_equal(pair_of(&choice[0], &o), 0);
+            assert_int_equal(pair_of(&choice[1], &v), 0);
+            if (!codec_opens(&o.plane[0], 0, dim) || !codec_opens(&v.plane[1], 1, dim)) continue;
+            if (!run_open(&r, choice, dim, t, group, k / 2 % 4 ? 0 : 75 + k, k % 7 == 3 ? 49 : 1))
+                continue;
             float *want = toy_alloc(r.values * sizeof *want);
             attend(&r, device(DEV_REF));
             memcpy(want, r.t.out, r.values * sizeof *want);
@@ -117,7 +127,7 @@ static void test_bits(void **state)
                 if (memcmp(want, r.t.out, r.values * sizeof *want))
                     fail_msg(
                         "%s, %d bits, groups of %d, %u channels, type %d, %u queries: other bits with %s",
-                        choice.backend, choice.nbits, choice.q_group_size, dim, t, group,
+                        choice[0].backend, choice[0].nbits, choice[0].q_group_size, dim, t, group,
                         dev_isa_names()[isa]);
             }
             free(want);
@@ -164,6 +174,7 @@ static void test_called(void **state)
         {{"hqq", 4, 0, 0, 64, 1}, 64, 3, DT_F16, true},
         {{"quanto", 2, -1, -1, 32, 1}, 128, 2, DT_BF16, true},
         {{"hqq", 8, 1, 1, 64, 1}, 64, 4, DT_F16, true},
+        {{"hqq", 8, 1, 1, 64, 1}, 128, 4, DT_F16, true},
         {{"hqq", 8, 0, 0, 64, 1}, 64, 1, DT_BF16, true},
         {{"quanto", 4, 0, 0, 64, 1}, 64, 5, DT_F16, false}, /* five queries */
         {{"quanto", 4, 0, 0, 64, 1}, 64, 3, DT_F32, false},
@@ -175,7 +186,8 @@ static void test_called(void **state)
     for (size_t i = 0; i < countof(cases); i++) {
         struct run r;
         struct kv_codec same[2];
-        run_open(&r, &cases[i].choice, cases[i].dim, cases[i].t, cases[i].group, 0);
+        const struct affine_choice both[2] = {cases[i].choice, cases[i].choice};
+        assert_true(run_open(&r, both, cases[i].dim, cases[i].t, cases[i].group, 0, 1));
         counted = r.c[0]->reader[DEV_AVX512];
         count = *counted;
         count.score_few = count_score;

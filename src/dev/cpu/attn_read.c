@@ -162,10 +162,11 @@ static void strips_of(const struct attn_job *j, const struct attn_task *t, struc
     }
 }
 
-/* Makes the pieces of a run ready for a function of few queries of head h0 + i.  True if there is one.  *next: of each head of
- * this run an equal part of `ahead`. */
-static bool few(const struct attn_task *t, struct row_run *run, const struct row_run *ahead,
-                uint32_t i, bool there, struct kv_next *next)
+/* True if a run may be read by the reader's function for few queries (`there`: it has one): the rows that all queries of the task
+ * see, in pieces.  Then the pieces are made ready for head h0 + i, and *next is of each head of this run an equal part of
+ * `ahead`. */
+static bool by_few(const struct attn_task *t, struct row_run *run, const struct row_run *ahead,
+                   uint32_t i, bool there, struct kv_next *next)
 {
     if (!there || t->row || !run->n) return false;
     for (uint32_t k = 0; k < run->n; k++)
@@ -282,7 +283,7 @@ static void score_run(const struct attn_job *j, const struct attn_task *t, struc
         return;
     }
     struct kv_next after;
-    if (few(t, run, ahead, i, run->by->reader->score_few != NULL, &after) &&
+    if (by_few(t, run, ahead, i, run->by->reader->score_few != NULL, &after) &&
         run->by->reader->score_few(run->by, run->piece, run->n, &after, qt, t->nq, j->a->scale,
                                    p + (run->a - row0) / KV_STRIP * KV_STRIP, KV_ATOM))
         return;
@@ -372,7 +373,7 @@ static void add_run(const struct attn_job *j, const struct attn_task *t, struct 
         return;
     }
     struct kv_next after;
-    if (few(t, run, ahead, i, run->by->reader->add_few != NULL, &after) &&
+    if (by_few(t, run, ahead, i, run->by->reader->add_few != NULL, &after) &&
         run->by->reader->add_few(run->by, run->piece, run->n, &after,
                                  p + (run->a - row0_of(t)) / KV_STRIP * KV_STRIP, KV_ATOM, t->nq,
                                  t->fresh && run->a == t->m->a, o, j->state))

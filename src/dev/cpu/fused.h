@@ -4,7 +4,7 @@
 #include "dev/affine.h"
 #include "dev/reader.h"
 
-#define FUSED_STRIPS 4u /* most of a call */
+#define FUSED_STRIPS 4u /* most strips of a call */
 
 bool fused_score_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
                         struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,

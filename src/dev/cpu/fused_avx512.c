@@ -2,7 +2,7 @@
  *
  * A group of codes of 2 or 4 bits has at most 16 values.  They are computed once and fill a register, and one instruction lets
  * 16 codes pick from it.  So values (V) go from codes to products, channels in the lanes.  Scores have rows in the lanes: two
- * rows pick at once, as words, and 16 channels of 16 rows are transposed, which costs more than all other steps. */
+ * rows pick at once, as words, and 16 channels of 16 rows are transposed. */
 #if defined(__x86_64__)
 #include "dev/cpu/fused_avx512.h"
 
@@ -42,7 +42,7 @@ INLINE void tables_of(enum dtype t, bool zero_first, bool words, const struct kv
         numbers_of(t, rows->base[s], rows->numbers + (size_t)2 * g, pairs, &x, &y);
         vf_store(a, x);
         vf_store(b, y);
-        /* They are broadcast from memory, which costs nothing.  The compiler would take shuffles. */
+        /* A broadcast from memory costs nothing.  The compiler would take shuffles. */
         __asm__("" : "+m"(a), "+m"(b));
         UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
         {
@@ -133,7 +133,7 @@ INLINE void score_chunk(enum dtype t, const uint32_t nq, uint32_t bits,
     }
     for (uint32_t k = 0; k < 8 / bits; k++, q += 16 * nq) {
         __m512i x[8];
-        ask(next, 2);
+        prefetch_tiles(next, 2);
         UNROLL for (uint32_t i = 0; i < 8; i++)
         {
             /* codes & mask | second: the instruction picks of 32 words, the values of two rows */
@@ -201,7 +201,7 @@ INLINE void sums(const uint32_t bits, const uint32_t nq, const struct kv_reading
             const unsigned char *codes =
                 rows->base[j / KV_STRIP][j % KV_STRIP] + rows->codes + (size_t)d * bits / 8;
             const vf look = vf_load(table[j]);
-            ask(next, 1);
+            prefetch_tiles(next, 1);
             UNROLL for (uint32_t c = 0; c < 4; c++)
             {
                 const vf v = pick(codes + c * bits / 8 * 16, bits, c % (8 / bits), look);
@@ -220,8 +220,8 @@ static bool find_rows(const struct kv_reading *r, const struct kv_piece *at, uin
 {
     const struct kv_affine *f = r->codec->param;
     const struct kv_shape *s = r->shape;
-    if (nq > MOST || r->codec->tile != 1 || (f->bits != 2 && f->bits != 4) || !f->group ||
-        s->dtype == DT_F32 || s->dim % 64 || (f->group < s->dim && f->group % 64))
+    if (nq > MOST || n > FUSED_STRIPS || r->codec->tile != 1 || (f->bits != 2 && f->bits != 4) ||
+        !f->group || s->dtype == DT_F32 || s->dim % 64 || (f->group < s->dim && f->group % 64))
         return false;
     out->strips = n;
     out->numbers = affine_unit_at(f, s, 1, at->head, 0);

@@ -32,7 +32,7 @@ INLINE vf value_of(enum dtype t, bool zero_first, vf code, vf a, vf b)
 }
 
 /* Prefetches at most n of the tiles that are read next. */
-INLINE void ask(struct kv_next *next, uint32_t n)
+INLINE void prefetch_tiles(struct kv_next *next, uint32_t n)
 {
     for (uint32_t i = 0; i < n && next->first < next->end; i++, next->first++) {
         const unsigned char *p = next->piece[next->first / next->per].tile[next->first % next->per];

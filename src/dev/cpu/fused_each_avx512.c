@@ -4,8 +4,6 @@
 #if defined(__x86_64__)
 #include "dev/cpu/fused_avx512.h"
 
-#define MOST_DIM 256u
-
 /* The strips of a call.  Of a group of channels: the unit and the codes of the first row.  Of rows of 8 bits: the tiles. */
 struct strips {
     const unsigned char *unit[FUSED_STRIPS], *codes[FUSED_STRIPS];
@@ -23,9 +21,11 @@ static bool find_strips(const struct kv_reading *r, const struct kv_piece *at, u
     const uint32_t tile = r->codec->tile, row = affine_row_bytes(f, s->dim);
     const size_t head = affine_unit_at(f, s, tile, at->head, 0),
                  pairs = (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
-    if (nq > MOST || s->dtype == DT_F32 || s->dim % 64 || s->dim > MOST_DIM) return false;
+    if (nq > MOST || s->dtype == DT_F32 || s->dim % 64 || (f->bits == 8 && !f->zero_first))
+        return false;
     *out = (struct strips){.numbers = head, .at = head + pairs, .n = 0};
-    if (f->bits == 8 && f->zero_first && tile == 1 && f->group >= s->dim) {
+    if (n > FUSED_STRIPS) return false;
+    if (f->bits == 8 && tile == 1 && f->group && (f->group >= s->dim || f->group % 64 == 0)) {
         for (; out->n < n; out->n++)
             out->row[out->n] = at[out->n].tile;
         return true;
@@ -34,6 +34,7 @@ static bool find_strips(const struct kv_reading *r, const struct kv_piece *at, u
         return false;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = at[i].r0 / KV_STRIP * KV_STRIP; j < at[i].r1; j += KV_STRIP, out->n++) {
+            if (out->n == FUSED_STRIPS) return false;
             const uint32_t in = j % tile;
             out->unit[out->n] =
                 at[i].tile[j / tile] + head + in / f->unit * affine_unit_bytes(f, s);
@@ -42,7 +43,7 @@ static bool find_strips(const struct kv_reading *r, const struct kv_piece *at, u
     return true;
 }
 
-/* Returns how many strips from s on lie in the unit of strip s. */
+/* Returns how many strips from i on lie in the unit of strip i. */
 static uint32_t same_unit(const struct strips *s, uint32_t i)
 {
     uint32_t n = 1;
@@ -146,20 +147,23 @@ INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r
                      const struct strips *s, struct kv_next *next, const float *q, float *p,
                      size_t ldp)
 {
-    const uint32_t dim = r->shape->dim;
+    const struct kv_affine *f = r->codec->param;
+    const uint32_t dim = r->shape->dim, pairs = affine_pairs(f, dim),
+                   group = f->group ? MIN(f->group, dim) : dim;
     for (uint32_t i = 0; i < s->n; i++) {
         vf acc[MOST], a = vf_zero(), b = a;
-        if (s->row[i]) {
-            a = row_numbers(t, s->row[i], s->numbers);
-            b = row_numbers(t, s->row[i], s->numbers + 2);
-        }
         UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] = vf_zero();
         for (uint32_t d = 0; d < dim; d += 16) {
             const float *qd = q + (size_t)d * nq;
             float xa[16] = {0}, xb[16] = {0};
             v16 x[16];
-            ask(next, 1);
+            prefetch_tiles(next, 1);
             if (s->row[i]) {
+                if (d % group == 0) {
+                    const size_t g = s->numbers + 2 * (size_t)(d / group);
+                    a = row_numbers(t, s->row[i], g);
+                    b = row_numbers(t, s->row[i], g + (size_t)2 * pairs);
+                }
                 transpose_bytes(s->row[i], s->at + d, x);
             } else {
                 UNROLL for (uint32_t c = 0; c < 16; c++) x[c] =
@@ -206,8 +210,9 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
         for (uint32_t j = r0; j < r1; j++) {
             const uint32_t i = j / KV_STRIP, in = j % KV_STRIP;
             if (rows && (in == 0 || j == r0)) {
-                vf_store(a, row_numbers(t, s->row[i], s->numbers));
-                vf_store(b, row_numbers(t, s->row[i], s->numbers + 2));
+                const size_t g = s->numbers + 2 * (size_t)(d / MIN(f->group, dim));
+                vf_store(a, row_numbers(t, s->row[i], g));
+                vf_store(b, row_numbers(t, s->row[i], g + (size_t)2 * affine_pairs(f, dim)));
             } else if (!rows && s->unit[i] != unit) {
                 unit = s->unit[i];
                 UNROLL for (uint32_t c = 0; c < 64; c += 16)
@@ -219,7 +224,7 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
             const unsigned char *codes =
                 (rows ? s->row[i][in] + s->at : s->codes[i] + (size_t)in * bytes) +
                 (size_t)d * bits / 8;
-            ask(next, 1);
+            prefetch_tiles(next, 1);
             UNROLL for (uint32_t c = 0; c < 4; c++)
             {
                 const __m512i x = _mm512_and_si512(
@@ -289,7 +294,7 @@ bool fused_score_each_avx512(const struct kv_reading *r, const struct kv_piece *
 {
     const struct kv_affine *f = r->codec->param;
     struct strips s;
-    if (!find_strips(r, at, n, nq, &s) || (f->bits == 8 && !f->zero_first)) return false;
+    if (!find_strips(r, at, n, nq, &s)) return false;
     score_fn *by =
         f->bits == 8 ? computed_of[r->shape->dtype != DT_F16][nq - 1] : picked_of[nq - 1];
     by(r, &s, next, q, p, ldp);

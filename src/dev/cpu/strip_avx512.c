@@ -153,6 +153,7 @@ INLINE void vec_look_up_columns(const vwide *table, const uint32_t bits, const _
 
 #include "dev/cpu/fused.h"
 #define STRIP_FEW    , .score_few = fused_score_avx512, .add_few = fused_add_avx512
+#define STRIP_RUN    FUSED_STRIPS
 #define STRIP_READER strip_reader_avx512
 #include "dev/cpu/strip_vec.h"
 #else

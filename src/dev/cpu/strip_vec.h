@@ -397,5 +397,6 @@ static const void *strips(const struct kv_reading *r, const struct kv_piece *at,
 }
 #ifndef STRIP_FEW
 #define STRIP_FEW
+#define STRIP_RUN 4 /* strips at once */
 #endif
-const struct kv_reader STRIP_READER = {.rows = 4 * KV_STRIP, .strips = strips STRIP_FEW};
+const struct kv_reader STRIP_READER = {.rows = STRIP_RUN * KV_STRIP, .strips = strips STRIP_FEW};
