@@ -123,7 +123,7 @@ for options, want in ([], "abc"), (["--max-priority", "3"], "cba"):
         assert s.post("/v1/completions", {"prompt": [9], "temperature": 0, **body})[0] == 200
         ended.append(name)
     for n, (name, priority) in enumerate([("long", -9), ("a", 1), ("b", 2), ("c", 2**40)]):
-        threads.append(threading.Thread(target=run, args=(name, {"priority": priority, "ignore_eos": True, "max_tokens": 400 if name == "long" else 2})))
+        threads.append(threading.Thread(target=run, args=(name, {"priority": priority, "ignore_eos": True, "max_tokens": 400 if name == "long" else 100})))
         threads[-1].start()
         while s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") + len(ended) < n + 1:
             pass
