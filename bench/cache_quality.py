@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 import plan
+from divergence import divergence, log_softmax
 
 PIECE = 64  # positions at a time
 
@@ -22,20 +23,14 @@ def measure(program, cache, settings, path):
     return float(found["bytes"]), float(found["decode"])
 
 
-def log_softmax(x):
-    x = x.astype(np.float64)
-    x -= x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-
 def compare(reference, other, scored):
     """Returns the KL divergence of each position, and at how many the most likely token is the same."""
     a, b = (np.memmap(path, np.float32, "r").reshape(scored, -1) for path in (reference, other))
     kld, same = [], 0
     for i in range(0, scored, PIECE):
-        p, q = log_softmax(a[i:i + PIECE]), log_softmax(b[i:i + PIECE])
-        kld.append((np.exp(p) * (p - q)).sum(-1))
-        same += int((p.argmax(-1) == q.argmax(-1)).sum())
+        some, alike = divergence(log_softmax(a[i:i + PIECE]), log_softmax(b[i:i + PIECE]))
+        kld.append(some)
+        same += alike
     return np.concatenate(kld), same
 
 

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 import kvik
+from divergence import divergence, log_softmax
 from kvik import AutoModelForCausalLM, AutoTokenizer, DynamicCache, QuantizedCache
 
 TILE, EXACT, GROUP = 128, 4, 32
@@ -72,11 +73,6 @@ def logits(model, cache, ids, half):
     return np.concatenate(out)
 
 
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("model")
@@ -102,8 +98,9 @@ def main():
         want = log_softmax(logits(model, DynamicCache(), window, half))
         for name, (_, make) in methods.items():
             got = log_softmax(logits(model, make(), window, half))
-            found[name].append((np.exp(want) * (want - got)).sum(-1))
-            same[name] += int((want.argmax(-1) == got.argmax(-1)).sum())
+            kld, alike = divergence(want, got)
+            found[name].append(kld)
+            same[name] += alike
         print(f"window {w + 1} of {windows}", file=sys.stderr)
     print(f"kvik {kvik.__version__}, {windows * half} tokens scored in windows of {a.context}")
     for name, (bits, _) in methods.items():
