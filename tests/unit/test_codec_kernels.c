@@ -21,11 +21,7 @@ static struct dev_queue *devices[DEV_ISAS][4]; /* [isa][threads] */
 static struct dev_queue *device(enum dev_isa isa, uint32_t threads)
 {
     struct dev_queue **d = &devices[isa][threads];
-    if (*d || !dev_isa_supported(isa)) return *d;
-    struct dev_config c = {threads, dev_isa_names()[isa]};
-    assert_int_equal(dev_queue_open(&dev_host, &c, d), 0);
-    struct dev_limits lim = {TOY_TOKENS, 64, 64, HEADS, 128, TOY_ROWS, 512};
-    assert_int_equal(dev_reserve(*d, &lim), 0);
+    assert_int_equal(toy_device(d, isa, threads, HEADS, 128), 0);
     return *d;
 }
 

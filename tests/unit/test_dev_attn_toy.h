@@ -138,6 +138,18 @@ static inline size_t toy_row(const struct toy *t, uint32_t lane, uint32_t row, u
 {
     return (((size_t)lane * t->c.max_len + row) * t->c.n_kv + head) * t->c.dim;
 }
+/* Opens a queue for toy stores with at most so many query heads of `dim` values, unless *d is one.  An instruction set that is not
+ * here leaves *d NULL.  Returns an error code. */
+static inline int toy_device(struct dev_queue **d, enum dev_isa isa, uint32_t threads,
+                             uint32_t n_heads, uint32_t dim)
+{
+    const struct dev_config c = {threads, dev_isa_names()[isa]};
+    const struct dev_limits lim = {TOY_TOKENS, 64, 64, n_heads, dim, TOY_ROWS, 512};
+    if (*d || !dev_isa_supported(isa)) return 0;
+    TRY(dev_queue_open(&dev_host, &c, d));
+    return dev_reserve(*d, &lim);
+}
+
 static inline void *toy_alloc(size_t n)
 {
     void *p = malloc(n ? n : 1);

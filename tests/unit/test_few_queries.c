@@ -18,11 +18,7 @@ static struct dev_queue *devices[DEV_ISAS];
 static struct dev_queue *device(int isa)
 {
     struct dev_queue **d = &devices[isa];
-    if (*d || !dev_isa_supported((enum dev_isa)isa)) return *d;
-    struct dev_config c = {2, dev_isa_names()[isa]};
-    assert_int_equal(dev_queue_open(&dev_host, &c, d), 0);
-    struct dev_limits lim = {TOY_TOKENS, 64, 64, MOST_HEADS, MOST_DIM, TOY_ROWS, 512};
-    assert_int_equal(dev_reserve(*d, &lim), 0);
+    assert_int_equal(toy_device(d, (enum dev_isa)isa, 2, MOST_HEADS, MOST_DIM), 0);
     return *d;
 }
 
