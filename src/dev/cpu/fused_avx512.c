@@ -13,79 +13,25 @@ struct rows {
     size_t numbers, codes;
 };
 
-/* Loads the numbers a and b of a group of 16 rows. */
-INLINE void numbers_of(enum dtype t, const unsigned char *const *base, size_t at, uint32_t pairs,
-                       vf *a, vf *b)
-{
-    uint16_t x[KV_STRIP], y[KV_STRIP];
-    UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
-    {
-        memcpy(x + i, base[i] + at, 2);
-        memcpy(y + i, base[i] + at + (size_t)2 * pairs, 2);
-    }
-    *a = from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)x));
-    *b = from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)y));
-}
-
 /* Computes the values of group g of all rows, [row][code], as floats or (words) in the type of rows. */
-INLINE void tables_of(enum dtype t, bool zero_first, bool words, const struct kv_reading *r,
-                      const struct rows *rows, uint32_t g, void *table)
-{
-    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
-    const struct kv_affine *f = r->codec->param;
-    const vf code = vf_load(f->bits == 4 ? all : four);
-    const uint32_t pairs = affine_pairs(f, r->shape->dim);
-    for (uint32_t s = 0; s < rows->strips; s++) {
-        float a[KV_STRIP], b[KV_STRIP];
-        vf x, y;
-        numbers_of(t, rows->base[s], rows->numbers + (size_t)2 * g, pairs, &x, &y);
-        vf_store(a, x);
-        vf_store(b, y);
-        /* A broadcast from memory costs nothing.  The compiler would take shuffles. */
-        __asm__("" : "+m"(a), "+m"(b));
-        UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
-        {
-            const vf v = value_of(t, zero_first, code, vf_set1(a[i]), vf_set1(b[i]));
-            const size_t row = s * KV_STRIP + i;
-            if (words)
-                _mm256_storeu_si256((__m256i *)table + row, words_of(t, v));
-            else
-                vf_store((float *)table + row * 16, rounded(t, v));
-        }
-    }
-}
-
-/* A function of its own for each kind: with their registers and constants, none of them fits where it is called. */
-static __attribute__((noinline)) void tables(const struct kv_reading *r, bool words,
+static __attribute__((noinline)) void tables(const struct kv_reading *r, const bool words,
                                              const struct rows *rows, uint32_t g, void *table)
 {
     const struct kv_affine *f = r->codec->param;
-    switch ((r->shape->dtype == DT_F16 ? 0 : 4) + (f->zero_first ? 2 : 0) + (words ? 1 : 0)) {
-    case 0:
-        tables_of(DT_F16, false, false, r, rows, g, table);
-        break;
-    case 1:
-        tables_of(DT_F16, false, true, r, rows, g, table);
-        break;
-    case 2:
-        tables_of(DT_F16, true, false, r, rows, g, table);
-        break;
-    case 3:
-        tables_of(DT_F16, true, true, r, rows, g, table);
-        break;
-    case 4:
-        tables_of(DT_BF16, false, false, r, rows, g, table);
-        break;
-    case 5:
-        tables_of(DT_BF16, false, true, r, rows, g, table);
-        break;
-    case 6:
-        tables_of(DT_BF16, true, false, r, rows, g, table);
-        break;
-    case 7:
-        tables_of(DT_BF16, true, true, r, rows, g, table);
-        break;
+    const size_t a = rows->numbers + (size_t)2 * g,
+                 b = a + (size_t)2 * affine_pairs(f, r->shape->dim);
+    for (uint32_t s = 0; s < rows->strips; s++) {
+        unsigned char *out = (unsigned char *)table + (size_t)s * KV_STRIP * (words ? 32 : 64);
+#define CASE(t, zero)                                                                              \
+    if (r->shape->dtype == t && f->zero_first == zero) {                                           \
+        vf x = row_numbers(t, rows->base[s], a), y = row_numbers(t, rows->base[s], b);             \
+        if (words)                                                                                 \
+            tables_of(t, zero, true, f->bits, x, y, out);                                          \
+        else                                                                                       \
+            tables_of(t, zero, false, f->bits, x, y, out);                                         \
+    }
+        FUSED_KINDS(CASE)
+#undef CASE
     }
 }
 

@@ -1,35 +1,39 @@
-/* fused_avx512.h - what both files of fused.h share: rounding, the value of a code, prefetching.  After vec_avx512.h. */
+/* fused_avx512.h - what both files of fused.h share: the most queries, tables of values, prefetching. */
 #pragma once
+#include "dev/cpu/affine_avx512.h"
 #include "dev/cpu/fused.h"
-#include "dev/cpu/vec_avx512.h"
 
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define UNROLL  _Pragma("GCC unroll 16")
-#define MOST                                                                                       \
-    4u /* queries: their sums of 64 channels, and what else a row needs, fit the registers */
+/* Queries: their sums of 64 channels, and what else a row needs, fit the registers. */
+#define MOST 4u
 
-/* Rounded to 16 bits. */
-INLINE __m256i words_of(enum dtype t, vf x)
-{
-    if (t == DT_F16) return _mm512_cvtps_ph(x, NEAREST);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(vf_round_bf16(x)), 16));
-}
 INLINE vf from_words(enum dtype t, __m256i x)
 {
     if (t == DT_F16) return _mm512_cvtph_ps(x);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
-INLINE vf rounded(enum dtype t, vf x)
-{
-    return t == DT_F16 ? from_words(t, words_of(t, x)) : vf_round_bf16(x);
-}
 
-/* The value of codes, before it is rounded for the last time. */
-INLINE vf value_of(enum dtype t, bool zero_first, vf code, vf a, vf b)
+/* Computes the values of all codes of 16 groups, [group][code], as floats or (words) in the type of rows. */
+INLINE void tables_of(enum dtype t, bool zero_first, bool words, uint32_t bits, vf a, vf b,
+                      void *table)
 {
-    if (zero_first) return vf_mul(rounded(t, vf_sub(code, b)), a);
-    return vf_sub(rounded(t, vf_mul(a, code)), b);
+    const vf code = affine_codes(bits);
+    float xa[16], xb[16];
+    vf_store(xa, a);
+    vf_store(xb, b);
+    /* A broadcast from memory costs nothing.  The compiler would take shuffles. */
+    __asm__("" : "+m"(xa), "+m"(xb));
+    UNROLL for (uint32_t i = 0; i < 16; i++)
+    {
+        const vf v = affine_value(t, zero_first, code, vf_set1(xa[i]), vf_set1(xb[i]));
+        if (words)
+            _mm256_storeu_si256((__m256i *)table + i, vec_words(t, v));
+        else
+            vf_store((float *)table + (size_t)i * 16, vec_round(t, v));
+    }
 }
+/* Expands to X(type of rows, zero_first) for each pair of them.  Functions of these tables are not inlined: their registers and
+ * constants do not fit where they are called. */
+#define FUSED_KINDS(X) X(DT_F16, false) X(DT_F16, true) X(DT_BF16, false) X(DT_BF16, true)
 
 /* Prefetches at most n of the tiles that are read next. */
 INLINE void prefetch_tiles(struct kv_next *next, uint32_t n)

@@ -52,45 +52,18 @@ static uint32_t same_unit(const struct strips *s, uint32_t i)
     return n;
 }
 
-INLINE vf numbers(enum dtype t, const unsigned char *unit, size_t i)
-{
-    return from_words(t, _mm256_loadu_si256((const __m256i *)(const void *)(unit + 2 * i)));
-}
-/* Loads number i of 16 tiles of one row. */
-INLINE vf row_numbers(enum dtype t, const unsigned char *const *row, size_t at)
-{
-    uint16_t x[KV_STRIP];
-    UNROLL for (uint32_t i = 0; i < KV_STRIP; i++) memcpy(x + i, row[i] + at, 2);
-    return numbers(t, (const unsigned char *)x, 0);
-}
-
-/* Computes the 16 values of each of 16 channels, with their numbers a and b. */
-INLINE void tables_of(enum dtype t, bool zero_first, vf code, vf a, vf b, float (*table)[16])
-{
-    float xa[16], xb[16];
-    vf_store(xa, a);
-    vf_store(xb, b);
-    __asm__("" : "+m"(xa), "+m"(xb)); /* broadcasts come from memory */
-    UNROLL for (uint32_t i = 0; i < 16; i++) vf_store(
-        table[i], rounded(t, value_of(t, zero_first, code, vf_set1(xa[i]), vf_set1(xb[i]))));
-}
+/* Computes the values of n channels from d on, [channel][code]. */
 static __attribute__((noinline)) void tables(const struct kv_reading *r, const unsigned char *unit,
                                              uint32_t d, uint32_t n, float (*table)[16])
 {
-    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
     const struct kv_affine *f = r->codec->param;
-    const vf code = vf_load(f->bits == 4 ? all : four);
     const size_t dim = r->shape->dim;
 #define CASE(t, zero)                                                                              \
     if (r->shape->dtype == t && f->zero_first == zero)                                             \
         for (uint32_t i = 0; i < n; i += 16)                                                       \
-            tables_of(t, zero, code, numbers(t, unit, d + i), numbers(t, unit, dim + d + i),       \
-                      table + i);
-    CASE(DT_F16, false)
-    CASE(DT_F16, true)
-    CASE(DT_BF16, false)
-    CASE(DT_BF16, true)
+            tables_of(t, zero, false, f->bits, vec_get(t, unit, d + i),                            \
+                      vec_get(t, unit, dim + d + i), table + i);
+    FUSED_KINDS(CASE)
 #undef CASE
 }
 
@@ -126,22 +99,6 @@ INLINE void picked(const uint32_t nq, const struct kv_reading *r, const struct s
     }
 }
 
-/* Transposes 16 bytes of each of 16 rows. */
-INLINE void transpose_bytes(const unsigned char *const *row, size_t at, v16 *x)
-{
-    v16 y[16];
-    UNROLL for (int i = 0; i < 16; i++) x[i] = v16_load(row[i] + at);
-    UNROLL for (int round = 0; round < 4; round++)
-    {
-        UNROLL for (int i = 0; i < 8; i++)
-        {
-            y[2 * i] = v16_zip_lo(x[i], x[i + 8]);
-            y[2 * i + 1] = v16_zip_hi(x[i], x[i + 8]);
-        }
-        UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
-    }
-}
-
 /* Keys of 8 bits, which only (q - b) * a has. */
 INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r,
                      const struct strips *s, struct kv_next *next, const float *q, float *p,
@@ -168,8 +125,8 @@ INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r
             } else {
                 UNROLL for (uint32_t c = 0; c < 16; c++) x[c] =
                     v16_load(s->codes[i] + (size_t)(d + c) * KV_STRIP);
-                vf_store(xa, numbers(t, s->unit[i], d));
-                vf_store(xb, numbers(t, s->unit[i], (size_t)dim + d));
+                vf_store(xa, vec_get(t, s->unit[i], d));
+                vf_store(xb, vec_get(t, s->unit[i], (size_t)dim + d));
             }
             UNROLL for (uint32_t c = 0; c < 16; c++, qd += nq)
             {
@@ -177,7 +134,7 @@ INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r
                     a = vf_set1(xa[c]);
                     b = vf_set1(xb[c]);
                 }
-                const vf v = rounded(t, value_of(t, true, vf_from_bytes(x[c]), a, b));
+                const vf v = vec_round(t, affine_value(t, true, vf_from_bytes(x[c]), a, b));
                 UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] = vf_fma(vf_set1(qd[k]), v, acc[k]);
             }
         }
@@ -217,8 +174,8 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
                 unit = s->unit[i];
                 UNROLL for (uint32_t c = 0; c < 64; c += 16)
                 {
-                    vf_store(a + c, numbers(t, unit, d + c));
-                    vf_store(b + c, numbers(t, unit, (size_t)dim + d + c));
+                    vf_store(a + c, vec_get(t, unit, d + c));
+                    vf_store(b + c, vec_get(t, unit, (size_t)dim + d + c));
                 }
             }
             const unsigned char *codes =
@@ -230,9 +187,10 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
                 const __m512i x = _mm512_and_si512(
                     _mm512_srl_epi32(_mm512_cvtepu8_epi32(v16_load(codes + at[c])), shift[c]),
                     mask);
-                const vf v = rounded(t, value_of(t, zero_first, _mm512_cvtepi32_ps(x),
-                                                 rows ? vf_set1(a[in]) : vf_load(a + 16 * c),
-                                                 rows ? vf_set1(b[in]) : vf_load(b + 16 * c)));
+                const vf v =
+                    vec_round(t, affine_value(t, zero_first, _mm512_cvtepi32_ps(x),
+                                              rows ? vf_set1(a[in]) : vf_load(a + 16 * c),
+                                              rows ? vf_set1(b[in]) : vf_load(b + 16 * c)));
                 UNROLL for (uint32_t k = 0; k < nq; k++) acc[k][c] =
                     vf_fma(vf_set1(p[k * ldp + j]), v, acc[k][c]);
             }

@@ -5,10 +5,6 @@
 
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-INLINE vf vec_sub(vf x, vf y)
-{
-    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
-}
 INLINE vf vec_round(enum dtype t, vf x)
 {
     if (t == DT_F32) return x;

@@ -1,26 +1,9 @@
 /* strip_avx512.c - strips out of affine tiles with AVX-512 (strip_vec.h has the kernels). */
 #if defined(__x86_64__)
+#include "dev/cpu/affine_avx512.h"
+#include "dev/cpu/fused.h"
 #include "dev/cpu/strip.h"
-#include "dev/cpu/vec_avx512.h"
 
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-
-INLINE vf vec_sub(vf x, vf y)
-{
-    return _mm512_sub_ps(x, y);
-}
-INLINE vf vec_round(enum dtype t, vf x)
-{
-    if (t == DT_F32) return x;
-    if (t == DT_BF16) return vf_round_bf16(x);
-    return _mm512_cvtph_ps(_mm512_cvtps_ph(x, NEAREST));
-}
-/* Rounded to 16 bits. */
-INLINE __m256i vec_words(enum dtype t, vf x)
-{
-    if (t == DT_F16) return _mm512_cvtps_ph(x, NEAREST);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(vf_round_bf16(x)), 16));
-}
 INLINE void vec_put(enum dtype t, void *p, vf x)
 {
     if (t == DT_F32)
@@ -151,7 +134,6 @@ INLINE void vec_look_up_columns(const vwide *table, const uint32_t bits, const _
     }
 }
 
-#include "dev/cpu/fused.h"
 #define STRIP_FEW    , .score_few = fused_score_avx512, .add_few = fused_add_avx512
 #define STRIP_RUN    FUSED_STRIPS
 #define STRIP_READER strip_reader_avx512

@@ -3,10 +3,6 @@
 #include "dev/cpu/strip.h"
 #include "dev/cpu/vec_neon.h"
 
-INLINE vf vec_sub(vf x, vf y)
-{
-    return vf_sub(x, y);
-}
 INLINE vf vec_round(enum dtype t, vf x)
 {
     if (t == DT_F32) return x;

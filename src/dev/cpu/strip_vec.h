@@ -7,13 +7,9 @@
  * after it.  Otherwise keys are transposed as packed bytes and computed.  Codes of 2, 4 and 8 bits in whole
  * chunks are done here, all else by the reference; all do the same operations on every value.
  */
+#include "dev/cpu/affine_vec.h"
 #include "dev/cpu/strip.h"
 
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 #ifndef STRIP_WIDE
 #define STRIP_WIDE 0 /* the file has what wide strips need */
 #endif
@@ -38,36 +34,6 @@ INLINE float vec_one(enum dtype t, const void *p, size_t i)
     uint32_t wide = (uint32_t)h << 16;
     memcpy(&x, &wide, sizeof x);
     return x;
-}
-
-INLINE vf vec_get(enum dtype t, const void *p, size_t i)
-{
-    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
-    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
-    return vf_load((const float *)p + i);
-}
-
-INLINE vf affine_value(enum dtype t, bool zero_first, vf q, vf a, vf b)
-{
-    if (zero_first) return vf_mul(vec_round(t, vec_sub(q, b)), a);
-    return vec_sub(vec_round(t, vf_mul(a, q)), b);
-}
-
-/* Transposes 16 bytes of each of 16 rows to 16 columns. */
-INLINE void transpose(const unsigned char *const *row, uint32_t at, unsigned char (*col)[KV_STRIP])
-{
-    v16 x[16], y[16];
-    UNROLL for (int i = 0; i < 16; i++) x[i] = v16_load(row[i] + at);
-    UNROLL for (int round = 0; round < 4; round++)
-    {
-        UNROLL for (int i = 0; i < 8; i++)
-        {
-            y[2 * i] = v16_zip_lo(x[i], x[i + 8]);
-            y[2 * i + 1] = v16_zip_hi(x[i], x[i + 8]);
-        }
-        UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
-    }
-    UNROLL for (int i = 0; i < 16; i++) v16_store(col[i], x[i]);
 }
 
 INLINE v16 codes_of(v16 bytes, const uint32_t bits, uint32_t k)
@@ -103,24 +69,10 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
     }
 }
 
-/* Loads number i of the units of 16 rows as a vector. */
-INLINE vf row_numbers(enum dtype t, const unsigned char *const *unit, size_t i)
-{
-    uint32_t wide[KV_STRIP];
-    uint16_t half[KV_STRIP];
-    if (t == DT_F32) {
-        UNROLL for (uint32_t r = 0; r < KV_STRIP; r++) memcpy(&wide[r], unit[r] + 4 * i, 4);
-        return vec_get(t, wide, 0);
-    }
-    UNROLL for (uint32_t r = 0; r < KV_STRIP; r++) memcpy(&half[r], unit[r] + 2 * i, 2);
-    return vec_get(t, half, 0);
-}
-
 /* Returns the values of all codes of a group of 2 or 4 bits, for types of 16 bits. */
 INLINE vtab table_of(enum dtype t, bool zero_first, vf a, vf b)
 {
-    static const float code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return vec_table(t, affine_value(t, zero_first, vf_load(code), a, b));
+    return vec_table(t, affine_value(t, zero_first, affine_codes(4), a, b));
 }
 
 /* True if no 16 neighbours of a row lie in two groups. */
@@ -206,9 +158,7 @@ INLINE void wide(enum dtype t, const uint32_t bits, bool zero_first, const struc
                  const struct kv_shape *s, const struct strip_rows *r, uint32_t r0, uint32_t r1,
                  unsigned char *dst)
 {
-    static const float all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    static const float four[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
-    const vf code = vf_load(bits == 4 ? all : four);
+    const vf code = affine_codes(bits);
     float a[KV_STRIP], b[KV_STRIP]; /* memory: a broadcast from there is free */
     vwide table[KV_STRIP / 2], codes[KV_STRIP / 2];
     uint32_t pairs = affine_pairs(f, s->dim), group = MIN(f->group, s->dim), bytes = 8 * bits;
@@ -247,9 +197,10 @@ INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struc
     float a[STRIP_GROUPS * KV_STRIP], b[STRIP_GROUPS * KV_STRIP];
     unsigned char col[16][KV_STRIP];
     uint32_t pairs = affine_pairs(f, dim);
+    const size_t size = t == DT_F32 ? 4 : 2;
     for (uint32_t g = 0; f->group && g < pairs; g++) {
-        vf_store(a + g * KV_STRIP, row_numbers(t, r->unit, g));
-        vf_store(b + g * KV_STRIP, row_numbers(t, r->unit, (size_t)pairs + g));
+        vf_store(a + g * KV_STRIP, row_numbers(t, r->unit, g * size));
+        vf_store(b + g * KV_STRIP, row_numbers(t, r->unit, ((size_t)pairs + g) * size));
     }
     for (uint32_t d = 0; !f->group && d < dim; d += 16) {
         vf_store(a + d, vec_get(t, r->unit[0], d));
@@ -258,7 +209,9 @@ INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struc
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         const unsigned char(*from)[KV_STRIP] = (const void *)(r->codes[0] + c * KV_STRIP);
         if (!strips) {
-            transpose(r->codes, c, col);
+            v16 x[16];
+            transpose_bytes(r->codes, c, x);
+            UNROLL for (int i = 0; i < 16; i++) v16_store(col[i], x[i]);
             from = (const void *)col;
         }
         keys_chunk(t, bits, zero_first, from, c * (8 / bits), dim, a, b, f->group, dst);
