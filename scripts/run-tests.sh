@@ -165,7 +165,7 @@ build() {
         echo "  build failed: make $*"
         grep -nE 'error|undefined|\*\*\*' "$log" | head -n 40 | sed 's/^/    | /'
         failed=$((failed + 1))
-        broken+=("build: $*")
+        broken+=("$(basename "$log" .log)")
         return 1
     fi
 }
@@ -229,10 +229,33 @@ cpu_times() {
     done | awk '{ n[$1] += $2 } END { for (k in n) printf "%s %.0f s\n", k, n[k] / 10 }' | sort | paste -sd, | sed 's/,/, /g'
 }
 
+# why NAME: prints at most 8 lines of what a failed test said: of FAIL the line after it, of an exception the place.
+why() {
+    [ -f "$logs/$1.log" ] || return 0
+    cut -c 1-200 "$logs/$1.log" | awk '
+        function say(line) { if (n < 8 && line != "") said[n++] = line }
+        { last[NR % 8] = $0 }
+        after { after = 0; say($0); next }
+        /^\[ *FAILED *\] [0-9]+ test/ { next }
+        /^ *File .*, line / { place = $0 }
+        /^FAIL/ { after = 1; say($0); next }
+        /^\[ *(FAILED|ERROR|LINE) *\] |^ERROR: |==ERROR: |runtime error: |WARNING: ThreadSanitizer|SUMMARY: |: error: |\*\*\* / { say($0) }
+        /^[A-Za-z_.]*(Error|Exception|Timeout|TimeoutExpired)(:|$)/ { say(place); say($0); place = "" }
+        END {
+            if (!n) for (i = NR > 8 ? NR - 7 : 1; i <= NR; i++) say(last[i % 8])
+            for (i = 0; i < n; i++) print "    | " said[i]
+        }'
+}
+
+# finish: the last lines say what failed and why, for somebody who sees no more of the output than these.
 finish() {
+    local name
     printf '\nwall time: %d s on %d cores; cpu: %s\n' $((SECONDS - started)) "$jobs" "$(cpu_times)"
     [ ${#left_out[@]} = 0 ] || printf 'skipped: %s\n' "${left_out[@]}"
-    [ ${#broken[@]} = 0 ] || printf 'failed: %s\n' "${broken[@]}"
+    for name in "${broken[@]}"; do
+        echo "failed: $name"
+        why "$name"
+    done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ] && [ "$passed" != 0 ] || exit 1
     exit 0
