@@ -27,8 +27,8 @@ def _is(variable: str, values: Any) -> bool:
 
 
 def is_offline() -> bool:
-    """True if a variable forbids the network."""
-    return _is("HF_HUB_OFFLINE", _ON) or _is("TRANSFORMERS_OFFLINE", _ON)
+    """True if a variable forbids the network.  HF_HUB_OFFLINE=0 allows it, whatever the other one says."""
+    return _is("HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE", _ON)
 
 
 def command() -> Optional[str]:

@@ -18,19 +18,24 @@ def cache_dir() -> Path:
                            ("XDG_CACHE_HOME", "huggingface/hub")):
         value = os.environ.get(variable)
         if value:
-            return Path(value) / rest
+            return Path(os.path.expanduser(value)) / rest  # no shell has read a variable of a file of variables
     return Path.home() / ".cache" / "huggingface" / "hub"
 
 
 def own_cache() -> Path:
     """Returns the directory of kvik's own cache, where the command looks for names without a slash."""
     given = os.environ.get("XDG_CACHE_HOME")
-    return (Path(given) if given else Path.home() / ".cache") / "kvik"
+    return (Path(os.path.expanduser(given)) if given else Path.home() / ".cache") / "kvik"
+
+
+def _is_name(name: str) -> bool:
+    """True if a name is one of the hub.  Two names with "--" could have one folder in its cache, so there are none."""
+    return re.fullmatch(r"(\b[\w.-]{1,96}\b/)?\b[\w.-]{1,96}\b", name, re.ASCII) is not None and not re.search(r"--|\.\.|\.git$", name)
 
 
 def is_repository(name: str) -> bool:
     """True if a name is one of the hub with an owner: "org/name"."""
-    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII) is not None and not name.endswith(".gguf")
+    return "/" in name and _is_name(name) and not name.endswith(".gguf")
 
 
 def _own(name: str) -> Optional[Path]:
@@ -80,7 +85,7 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
     path = Path(os.path.expanduser(os.fspath(name)))
     if not files.exists(path):
         folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
-        found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
+        found = (None if cache or revision else _own(os.fspath(name))) or (_snapshot(folder, revision or "main") if _is_name(os.fspath(name)) else None)
         if found is None:
             raise _absent(os.fspath(name), folder)
         path = found

@@ -125,6 +125,7 @@ static int add_hub(json_t *list, const char *hub)
         cut = strstr(rest, "--");
         snprintf(repo, sizeof repo, "%.*s%s%s", (int)(cut ? cut - rest : 255), rest, cut ? "/" : "",
                  cut ? cut + 2 : "");
+        if (!hub_is_repo(repo, strlen(repo))) continue; /* nothing could be called by that name */
         if (snprintf(folder, sizeof folder, "%s/%s", hub, f.name[i]) < (int)sizeof folder)
             e = add_repo(list, folder, repo);
     }

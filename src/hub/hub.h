@@ -36,7 +36,8 @@ struct hub_name {
     char pick[HUB_PICK];         /* a file or a quantization, or "" */
     char revision[HUB_REVISION]; /* or "" for main */
 };
-/* True if s[0, n) is "org/name" or "name" in the characters that the hub allows. */
+/* True if s[0, n) is "org/name" or "name" as the hub's own library takes it.  "--" is refused: two repositories, a--b/c
+ * and a/b--c, would have one folder. */
 bool hub_is_repo(const char *s, size_t n);
 bool hub_is_commit(const char *s); /* 40 hex digits */
 /* True if a path of a repository can be a path below a directory: no "..", no slash at either end, no control characters. */

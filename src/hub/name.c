@@ -9,25 +9,30 @@
 
 enum {
     PART = 255,
-    PATH_MOST = 1024
-}; /* most bytes of a part of a path, as of file systems, and of a path */
+    PATH_MOST = 1024, /* most bytes of a part of a path, as of file systems, and of a path */
+    REPO_PART = 96
+};
+
+/* True if s[0, n) is a part of a name. */
+static bool is_part(const char *s, size_t n)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    if (!n || n > REPO_PART || !strchr(word, s[0]) || !strchr(word, s[n - 1])) return false;
+    for (size_t i = 0; i < n; i++) {
+        bool sign = s[i] == '-' || s[i] == '.';
+        if (!s[i] || (!sign && !strchr(word, s[i]))) return false;
+        if (sign && s[i + 1] == s[i])
+            return false; /* "--" stands for the slash in names of folders */
+    }
+    return true;
+}
 
 bool hub_is_repo(const char *s, size_t n)
 {
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    size_t slashes = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool begins = i == 0 || s[i - 1] == '/';
-        if (s[i] == '/') {
-            slashes++;
-            if (begins || i + 1 == n) return false;
-        } else if (!s[i] || !strchr(allowed, s[i]) ||
-                   (s[i] == '.' && (begins || s[i - 1] == '.'))) {
-            return false;
-        }
-    }
-    return n && n < HUB_REPO && slashes <= 1;
+    const char *slash = memchr(s, '/', n);
+    size_t owner = slash ? (size_t)(slash - s) : 0, rest = slash ? owner + 1 : 0;
+    if (n > 4 && !memcmp(s + n - 4, ".git", 4)) return false;
+    return (!slash || is_part(s, owner)) && is_part(s + rest, n - rest);
 }
 
 bool hub_is_commit(const char *s)
