@@ -4,6 +4,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "hub/choice.h"
+#include "hub/common.h"
 #include "hub/folder.h"
 #include "hub/repository.h"
 
@@ -48,8 +49,12 @@ static int walk_folder(int parent, const char *name, int depth, visit *fn, void 
 static int unlink_one(void *ctx, int dir, const char *name, const struct stat *st)
 {
     struct removed *r = ctx;
+    char to[HUB_PATH];
+    ssize_t n = S_ISLNK(st->st_mode) ? readlinkat(dir, name, to, sizeof to - 1) : 0;
+    to[MAX(n, 0)] = 0;
     if (unlinkat(dir, name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0) < 0)
         return errno == ENOENT ? 0 : failed(name);
+    if (common_is_link(to)) r->bytes += common_sweep(dir, to);
     if (S_ISREG(st->st_mode)) r->bytes += (uint64_t)st->st_size;
     if (!S_ISDIR(st->st_mode)) r->files++;
     return 0;

@@ -1,6 +1,7 @@
 """The hub's cache as kvik writes it, judged by the hub's own library; and the other way round.  Without that library the
 tests are skipped."""
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -33,7 +34,7 @@ os.environ.update(HF_ENDPOINT=hub.url, HF_HUB_CACHE=cache, HOME=work, HF_HUB_DIS
 try:
     import huggingface_hub
     from huggingface_hub import HfApi, hf_hub_download, scan_cache_dir, snapshot_download
-    from huggingface_hub.utils import WeakFileLock
+    from huggingface_hub.utils import HFValidationError, WeakFileLock, validate_repo_id
 except ImportError as e:
     skip(f"the hub's own library does not judge kvik's cache: {e} (make test-hub installs it)")
     finish()
@@ -87,6 +88,20 @@ check("verify_repo_checksums sees damage", [m["path"] for m in verify().mismatch
 os.unlink(blob)
 check("kvik pull mends a link to nothing", kvik("pull", "org/safe").returncode == 0 and not verify().mismatches)
 
+# Names: what is none for the hub's own library is none for kvik.
+def is_name(word):
+    try:
+        validate_repo_id(word)
+    except HFValidationError:
+        return False
+    return True
+
+
+words = ["a", "a/b", "a--b/c", "a/b--c", "a..b", "a.b/c.d", "-a/b", "a/-b", "a-/b", "a/b-", "a/b.", "a/.b", "a_/b", "_a/b", "a/b.git", "a/b.GIT", "a/b_", "a/b-c_d.e",
+         "--", "a/..", "a/b" * 40, "a/" + "b" * 96, "a/" + "b" * 97, "a" * 96, "a" * 97, "a/b/c", "/a", "a/", "a b", "a/b-.c", "."]
+other = [w for w in words if (kvik("pull", "--", w, HF_HUB_OFFLINE="1").returncode != 2) != is_name(w)]
+check("the same words are names", not other, other)
+
 # Stopped and continued.
 sha = hashlib.sha256(gguf + b"8").hexdigest()
 hub.fault(sha, ("cut", 2000), 99)
@@ -109,6 +124,29 @@ check("and goes on", p.returncode == 0, err)
 # Removal by the other program.
 scan()[1].delete_revisions(COMMIT, SECOND).execute()
 check("what it removes is gone for kvik", "org/" not in kvik("models", "--names").stdout, kvik("models").stdout)
+
+# Contents that it keeps once for several repositories.
+try:
+    from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store, shared_blob_path, try_link_from_shared_store
+except ImportError:
+    skip("this huggingface_hub shares no contents among repositories")
+else:
+    for name in ("one", "two"):
+        hub.repos["org/" + name] = Repo({"one.gguf": gguf}, (".gguf",), COMMIT)
+    sha, xet = hashlib.sha256(gguf).hexdigest(), "ab" * 32
+    kvik("pull", "org/one")
+    blobs = [os.path.join(cache, "models--org--" + n, "blobs", sha) for n in ("one", "two")]
+    os.makedirs(os.path.dirname(blobs[1]))
+    told = {"xet_hash": xet, "cache_dir": cache, "expected_size": len(gguf)}
+    check("it shares the contents", publish_blob_to_shared_store(blob_path=blobs[0], **told)
+          and try_link_from_shared_store(blob_path=blobs[1], **told) and os.path.islink(blobs[0]) and os.path.islink(blobs[1]))
+    hub.reset()
+    kvik("pull", "org/two")
+    check("kvik finds them shared", not hub.asked("", "cdn") and kvik("inspect", "org/two").returncode == 0 and os.path.islink(blobs[1]))
+    kvik("rm", "org/one")
+    check("kvik rm leaves what another repository needs", kvik("inspect", "org/two").returncode == 0)
+    said = kvik("rm", "org/two:one.gguf", "--json").stdout
+    check("kvik rm frees what nobody needs", not os.path.exists(shared_blob_path(cache, xet)) and json.loads(said)["bytes"] >= len(gguf), said)
 
 # What the hub's own library writes.
 with tempfile.TemporaryDirectory(dir=work) as other:

@@ -82,7 +82,14 @@ def test_downloads():
     asked()
     Model.from_pretrained("org/safe", threads=1)
     check("HF_HUB_OFFLINE=0 asks", asked() > 0)
-    del os.environ["HF_HUB_OFFLINE"]
+    os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    Model.from_pretrained("org/safe", threads=1)
+    check("HF_HUB_OFFLINE=0 asks, also beside TRANSFORMERS_OFFLINE=1", asked() > 0)
+    del os.environ["HF_HUB_OFFLINE"], os.environ["TRANSFORMERS_OFFLINE"]
+    os.environ["HF_HOME"] = "~/.cache/huggingface"
+    check("HF_HOME with ~", Model.from_pretrained("org/safe", threads=1).name_or_path.startswith(os.environ["HOME"]))
+    del os.environ["HF_HOME"]
+    raised(OSError, "no model 'org--safe'", pretrained_model_name_or_path="org--safe")  # the folder of org/safe would have this name, too
 
 
 def test_refusals():

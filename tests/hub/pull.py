@@ -150,7 +150,10 @@ def test_layout():
     for word in ("org/safe@v1", "org/safe@" + OLD, "org/safe@" + OLD[:8], "https://huggingface.co/org/safe/tree/v1", "hf.co/org/safe@v1"):
         r = kvik("inspect", word, "--json")
         check(f"{word} is found", r.returncode == 0 and OLD in json.loads(r.stdout)["path"], r.stderr)
+    refused("two names have no folder in common", kvik("generate", "org--safe", "--input-ids", "5"), "no such file")
+    os.makedirs(os.path.join(cache, "models--org--a--b", "snapshots", COMMIT))
     listed = {m["name"]: m for m in json.loads(kvik("models", "--json").stdout)}
+    check("models: nothing whose name no command takes", [n for n in listed if "org" in n and "--" in n] == [], listed)
     check("models: revisions by name, size and commit", listed["org/safe"]["commit"] == COMMIT and listed["org/safe"]["file_bytes"] > 600000
           and listed["org/safe@" + OLD[:12]]["commit"] == OLD, listed)
     check("models: the table has the commit", COMMIT[:8] in kvik("models").stdout)
@@ -259,12 +262,59 @@ def test_remove():
         refused("rm while a file comes", kvik("rm", "org/gguf"), "being downloaded")
 
 
+def test_shared():
+    """Contents that the hub's own library keeps once for several repositories (src/hub/common.h)."""
+    shared, xet = os.path.join(cache, "blobs/ab"), "ab" * 32
+    sha = hashlib.sha256(gguf).hexdigest()
+    blobs = os.path.join(folder("org/gguf"), "blobs")
+
+    def share(mark="1\n", refs=(f"models--org--gguf/blobs/{sha}\n",)):
+        forget()
+        kvik("pull", "org/gguf")
+        os.makedirs(shared)
+        os.rename(os.path.join(blobs, sha), os.path.join(shared, xet))
+        os.symlink("../../blobs/ab/" + xet, os.path.join(blobs, sha))
+        for path, text in ((os.path.join(cache, "blobs/.huggingface-shared-blobs"), mark), (os.path.join(shared, xet + ".refs"), "".join(refs))):
+            if text:
+                with open(path, "w") as f:
+                    f.write(text)
+
+    def there():
+        return os.path.exists(os.path.join(shared, xet))
+    share()
+    check("shared contents are found", kvik("inspect", "org/gguf").returncode == 0)
+    r = kvik("rm", "org/gguf", "--json")
+    check("rm frees shared contents that nobody needs", not there() and json.loads(r.stdout)["bytes"] == len(gguf) + 40
+          and os.listdir(shared) == [xet + ".lock"], (r, os.listdir(shared)))
+    for name, more in {"of another layout": {"mark": "2\n"}, "without a mark": {"mark": ""}, "without references": {"refs": ()}}.items():
+        share(**more)
+        r = kvik("rm", "org/gguf", "--json")
+        check(f"rm leaves shared contents {name}", r.returncode == 0 and there() and json.loads(r.stdout)["bytes"] == 40, (r, os.listdir(shared)))
+    share(refs=("../x\n", "/etc\n", "nothing\n", "models--other--x/blobs/y\n"))
+    other = os.path.join(cache, "models--other--x/blobs")
+    os.makedirs(other)
+    os.symlink("../../blobs/ab/" + xet, os.path.join(other, "y"))
+    kvik("rm", "org/gguf:one-Q5_0.gguf")
+    check("rm leaves shared contents that another repository needs", there() and not os.path.exists(folder("org/gguf")))
+    share()
+    with open(os.path.join(shared, xet + ".lock"), "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        kvik("rm", "org/gguf")
+    check("rm leaves shared contents that another process locks", there())
+    share()
+    os.rename(shared, os.path.join(work, "outside-shared"))
+    os.symlink(os.path.join(work, "outside-shared"), shared)
+    kvik("rm", "org/gguf")
+    check("rm leaves shared contents behind a link", there())
+
+
 def test_names():
     hub.reset()
     for word in ("org", "a/b/c", "../a", "a/..", "org/name:", "org/name@", "org/name:../x", "org/name:/etc/passwd", "org/name@../x",
-                 "org/name@-x", "org/name:a\nb", "", "https://example.com/x.gguf", "/etc", "a/b@c d", "x" * 300 + "/y", "llama3.2:../1b"):
+                 "org/name@-x", "org/name:a\nb", "", "https://example.com/x.gguf", "/etc", "a/b@c d", "x" * 300 + "/y", "llama3.2:../1b",
+                 "a--b/c", "a/b--c", "-a/b", "a/-b", "a/b-", "a./b", "a/b.", "a/b.git", "a/" + "b" * 97, "a--b:c", "a/b--c@v1"):
         if word != "org":
-            refused(f"no name: {word[:30]!r}", kvik("pull", word), "no name", status=2)
+            refused(f"no name: {word[:30]!r}", kvik("pull", "--", word), "no name", status=2)
     check("a wrong name asks no server", not hub.seen)
     refused("a name too many", kvik("pull", "org/a", "org/b"), "one name", status=2)
 
@@ -430,6 +480,31 @@ def test_pages():
     refused("a revision that is not there", kvik("pull", "org/safe@v9"), 'no revision "v9"', "main, refs/pr/1, v1")
 
 
+def test_tls():
+    """A hub with TLS: whose certificates are trusted, and that nothing goes on without TLS."""
+    crt, key = os.path.join(work, "hub.crt"), os.path.join(work, "hub.key")
+    if not shutil.which("openssl") or subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+             "-keyout", key, "-out", crt], capture_output=True).returncode:
+        skip("openssl is not installed, so no hub has TLS")
+        return
+    plain, tls = hub.cdn_url, {"HF_ENDPOINT": f"https://localhost:{hub.start('hub', (crt, key)).server_port}"}
+    forget()
+    refused("a certificate that nobody vouches for", kvik("pull", "org/gguf", **tls), "certificate")
+    check("nothing was asked of it", not hub.seen)
+    tls["REQUESTS_CA_BUNDLE"] = crt
+    refused("a redirection from https to http", kvik("pull", "org/gguf", **tls), "from https to http")
+    check("was not followed", hub.asked("resolve") and not hub.asked("", "cdn"))
+    refused("a list that goes on with http", fetch("", ("tree", ("next", hub.url + "/api/models/org/gguf/tree/main")), **tls), "not https")
+    hub.reset()
+    hub.cdn_url = f"https://localhost:{hub.start('cdn', (crt, key)).server_port}"
+    r = kvik("pull", "org/gguf", HF_TOKEN=TOKEN, **tls)
+    check("with https on both the file comes", r.returncode == 0 and read(r.stdout.strip()) == gguf, r.stderr)
+    check("and the token stays with the hub: another port is another origin", hub.asked("", "cdn")
+          and not any("authorization" in q["headers"] for q in hub.asked("", "cdn")))
+    hub.cdn_url = plain
+
+
 def test_stop():
     sha = hashlib.sha256(gguf).hexdigest()
     forget()
@@ -560,6 +635,14 @@ def test_links():
     refused("rm @REVISION behind a link", kvik("rm", "org/safe@v1"), "cannot be removed")
     check("rm @REVISION behind a link removes nothing there", sorted(os.listdir(os.path.join(outside, "moved"))) == [COMMIT, OLD])
     forget()
+    for part in ("blobs", "refs", "snapshots"):
+        kvik("pull", "org/gguf")
+        there = os.path.join(outside, part)
+        os.rename(os.path.join(folder("org/gguf"), part), there)
+        os.symlink(there, os.path.join(folder("org/gguf"), part))
+        refused(f"rm where {part} is a link", kvik("rm", "org/gguf"), "cannot be removed")
+        check(f"rm where {part} is a link removes nothing there", os.listdir(there))
+        forget()
     os.makedirs(os.path.join(folder("org/safe"), "snapshots", COMMIT, "special_tokens_map.json"))
     refused("a link that cannot be made", kvik("pull", "org/safe"), "special_tokens_map.json")
     check("a link that cannot be made: the weights get no name", not os.path.lexists(os.path.join(
@@ -641,7 +724,7 @@ def test_offer():
     check("with progress: rate and time left", "/s, 0:" in seen and " left" in seen, seen)
 
 
-for test in (test_names, test_layout, test_shards, test_gguf, test_split, test_remove, test_tokens, test_places, test_faults, test_lies, test_pages,
+for test in (test_names, test_layout, test_shards, test_gguf, test_split, test_remove, test_shared, test_tokens, test_places, test_faults, test_lies, test_pages, test_tls,
              test_stop, test_readonly, test_links, test_parts, test_sums, test_offer):
     test()
 finish()

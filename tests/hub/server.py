@@ -5,6 +5,7 @@ Each request is kept in `Hub.seen`.  `Hub.faults` says what goes wrong: a list o
 import hashlib
 import json
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -53,8 +54,13 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.hub.server_port}"
         self.cdn_url = f"http://localhost:{self.cdn.server_port}"
 
-    def start(self, origin):
+    def start(self, origin, tls=None):
+        """Starts a server of this hub; tls: the files of its certificate and key."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         server.hub, server.origin, server.daemon_threads = self, origin, True
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return server
