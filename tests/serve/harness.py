@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KVIK = os.environ.get("KVIK") or os.path.join(ROOT, "kvik")
@@ -52,6 +53,19 @@ def tiny(name):
     if not os.path.isdir(out):
         subprocess.run([sys.executable, os.path.join(ROOT, "tests/cli/tiny.py"),
                         os.path.join(ROOT, "tests/golden/models", name), out], check=True)
+    return out
+
+
+def far():
+    """Returns a tiny model whose texts may have 32768 tokens."""
+    out = os.path.join(work, "far")
+    if not os.path.isdir(out):
+        shutil.copytree(tiny("llama-mha"), out)
+        path = os.path.join(out, "config.json")
+        with open(path) as f:
+            config = json.load(f)
+        with open(path, "w") as f:
+            json.dump(dict(config, max_position_embeddings=32768), f)
     return out
 
 
@@ -118,11 +132,17 @@ class Server:
             self.last = line or self.last if hasattr(self, "last") else line
         c.close()
 
-    def metric(self, name):
-        for line in self.get("/metrics")[1].decode().splitlines():
+    def metric(self, name, headers=None):
+        for line in self.get("/metrics", headers)[1].decode().splitlines():
             if line.startswith(name + " "):
                 return float(line.split()[1])
         raise KeyError(name)
+
+    def cpu_seconds(self):
+        """Returns the CPU time that the server has used."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            words = f.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
         """Ends the server as systemd does; returns its exit status."""
@@ -130,6 +150,14 @@ class Server:
         rc = self.process.wait(PATIENCE)
         self.reader.join(PATIENCE)
         return rc
+
+
+def until(done, seconds=PATIENCE):
+    """Waits until done() is true, or for so long; returns what it returned last."""
+    end = time.time() + seconds
+    while not (got := done()) and time.time() < end:
+        time.sleep(0.01)
+    return got
 
 
 def at_once(jobs):

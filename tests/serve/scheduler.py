@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from harness import Server, at_once, check, finish, generate, tiny, work
+from harness import Server, at_once, check, far, finish, generate, tiny, until, work
 
 SEED = int(os.environ.get("KVIK_TEST_SEED") or 20261127)
 MANY = 12 if os.environ.get("KVIK_TEST_SHORT") else 40
@@ -92,43 +92,36 @@ long.join()
 check("short requests are answered before a long one that came before them", ends.index("long") > 12 and "error" not in ends, ends[:9])
 check("long texts: ends", s.stop() == 0)
 
-# --- Short requests that are hard to read do not keep both readers from another client.
-s = Server(tiny("llama-mha"))
-hard = json.dumps({"prompt": "a", "max_tokens": 1, "json_schema": {"type": "string", "pattern": "^.*a.{14}$"}})
-many = []
-for i in range(6):
-    c = socket.create_connection(("127.0.0.1", s.port))
-    text = hard.replace("^", "^" + "b" * i)  # a schema that was read before is not read again
-    c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
-    many.append(c)
-code = s.post("/tokenize", {"content": "a"}, address="127.0.0.2")[0]
-done = 0
-for c in many:
-    c.setblocking(False)
-    try:
-        done += c.recv(12) == b"HTTP/1.1 200"
-    except BlockingIOError:
-        pass
-check("another client is read between the schemas of one", code == 200 and done < 3, (code, done))
-for c in many:
-    c.close()
-check("schemas: ends", s.stop() == 0)
+# --- Short requests that are hard to read do not keep both readers from another client. The log has the order in which texts ended.
+def ended(s):
+    """Returns the new tokens of each text, in the order in which the server, which has stopped, has ended them."""
+    return [json.loads(line)["new_tokens"] for line in s.said if line.startswith("{")]
 
-# --- Which waiting text comes first; a priority needs permission.
-for options, want in ([], "abc"), (["--max-priority", "3"], "cba"):
-    s = Server(tiny("llama-mha"), "--parallel", "1", *options)
-    ended, threads = [], []
 
-    def run(name, body):
-        assert s.post("/v1/completions", {"prompt": [9], "temperature": 0, **body})[0] == 200
-        ended.append(name)
-    for n, (name, priority) in enumerate([("long", -9), ("a", 1), ("b", 2), ("c", 2**40)]):
-        threads.append(threading.Thread(target=run, args=(name, {"priority": priority, "ignore_eos": True, "max_tokens": 400 if name == "long" else 100})))
-        threads[-1].start()
-        while s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") + len(ended) < n + 1:
-            pass
-    for t in threads:
-        t.join()
-    check(f"the order of texts by priority {options}", "".join(ended) == "long" + want, ended)
-    check("priority: ends", s.stop() == 0)
+def send(s, body, address="127.0.0.1"):
+    """Sends a request without waiting for its answer."""
+    c = s.connect(address)
+    c.request("POST", "/v1/completions", json.dumps(body))
+    return c
+
+
+s = Server(tiny("llama-mha"), "--log")
+many = [send(s, {"prompt": "a", "max_tokens": 1, "json_schema": {"type": "string", "pattern": "^" + "b" * i + ".*a.{14}$"}})
+        for i in range(6)]  # a schema that was read before is not read again
+many.append(send(s, {"prompt": [9], "max_tokens": 3, "ignore_eos": True}, "127.0.0.2"))
+codes = [c.getresponse().status for c in many]
+check("schemas: all are answered, and it ends", codes == [200] * 7 and s.stop() == 0, (codes, s.said))
+check("another client is read between the schemas of one", ended(s).index(3) < 3, ended(s))
+
+# --- Which waiting text comes first; a priority needs permission. The first text lasts until its client leaves.
+for options, want in ([], [21, 22, 23]), (["--max-priority", "3"], [23, 22, 21]):
+    s = Server(far(), "--parallel", "1", "--log", *options)
+    many = []
+    for n, (new, priority) in enumerate([(30000, -9), (21, 1), (22, 2), (23, 2**40)]):
+        many.append(send(s, {"prompt": [9], "temperature": 0, "ignore_eos": True, "max_tokens": new, "priority": priority}))
+        until(lambda n=n: s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") == n + 1)
+    many[0].close()
+    codes = [c.getresponse().status for c in many[1:]]
+    check("priority: all are answered, and it ends", codes == [200] * 3 and s.stop() == 0, (codes, s.said))
+    check(f"the order of texts by priority {options}", ended(s)[1:] == want, ended(s))
 finish()
