@@ -3,7 +3,7 @@ import json
 import os
 import socket
 
-from harness import Server, at_once, check, finish, generate, tiny, work
+from harness import PATIENCE, Server, at_once, check, far, finish, generate, tiny, until, work
 
 model = tiny("llama-mha")
 s = Server(model, "--do-sample", "false", "--max-body", "100K")
@@ -139,7 +139,7 @@ check("error: unknown fields are ignored", s.post("/v1/completions", {"prompt": 
 
 # --- Raw bytes on the socket.
 def raw(data):
-    with socket.create_connection(("127.0.0.1", s.port), timeout=60) as c:
+    with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) as c:
         try:
             c.sendall(data)
             c.shutdown(socket.SHUT_WR)
@@ -167,7 +167,7 @@ for i in range(3):
     c.request("GET", "/health")
     r = c.getresponse()
     check("a connection serves several requests", r.status == 200 and r.read() == b'{"status":"ok"}')
-with socket.create_connection(("127.0.0.1", s.port), timeout=60) as c:
+with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) as c:
     c.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" * 2 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
     two = b""
     while part := c.recv(65536):
@@ -175,14 +175,14 @@ with socket.create_connection(("127.0.0.1", s.port), timeout=60) as c:
 check("pipelined requests are answered", two.count(b"200 OK") == 3, two)
 
 # --- A client that leaves ends its request, and no other.
-tokens = s.metric("vllm:generation_tokens_total")
-with socket.create_connection(("127.0.0.1", s.port)) as c:
-    body = b'{"prompt":"leave","max_tokens":400,"stream":true,"temperature":1,"logit_bias":{"2":-100}}'
+long = Server(far())
+with socket.create_connection(("127.0.0.1", long.port)) as c:
+    body = b'{"prompt":"leave","max_tokens":30000,"stream":true,"temperature":1,"logit_bias":{"2":-100}}'
     c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     c.recv(10)
-while s.metric("vllm:num_requests_running"):
-    pass
-check("a client that leaves ends its request", s.metric("vllm:generation_tokens_total") - tokens < 400)
+until(lambda: not long.metric("vllm:num_requests_running"))
+check("a client that leaves ends its request", long.metric("vllm:generation_tokens_total") < 30000)
+check("a client that left: ends", long.stop() == 0, long.said)
 
 for field, value, part in [("json_schema", 7, 'field "json_schema" must be'), ("json_schema", "json", 'field "json_schema" must be')]:
     code, o = s.post("/v1/completions", {"prompt": "a", field: value})

@@ -2,7 +2,7 @@
 import os
 import subprocess
 
-from harness import KVIK, Server, check, finish, tiny, work
+from harness import KVIK, PATIENCE, Server, check, finish, tiny, work
 
 model = tiny("llama-mha")
 keys = os.path.join(work, "keys")
@@ -22,7 +22,7 @@ s.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
 check("ends", s.stop() == 0, s.said)
 check("a variable gives an option without a value", any(line.startswith("{") for line in s.said), s.said)
 for name, value in [("KVIK_PARALLEL", "many"), ("KVIK_LOG", "maybe"), ("KVIK_MAX_BODY", "1X")]:
-    r = subprocess.run([KVIK, "serve", model], capture_output=True, text=True, env={**os.environ, name: value}, timeout=60)
+    r = subprocess.run([KVIK, "serve", model], capture_output=True, text=True, env={**os.environ, name: value}, timeout=PATIENCE)
     check(f"a wrong value names the variable: {name}", r.returncode == 2 and name in r.stderr, r.stderr)
 r = subprocess.run([KVIK, "serve", "--help"], capture_output=True, text=True)
 check("the help says so in its last line", "KVIK_PORT" in r.stdout.splitlines()[-1], r.stdout[-300:])

@@ -4,9 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
-from harness import KVIK, ROOT, Server, at_once, check, finish, skip, work
+from harness import KVIK, PATIENCE, ROOT, Server, at_once, check, finish, skip, until, work
 
 sys.path.insert(0, os.path.join(ROOT, "tests/serve/llama"))
 
@@ -77,11 +76,7 @@ next(one), next(two)
 now = busy()
 check("the slots of two texts are busy", sum(now) == 2 and now[3], now)
 one.close(), two.close()
-for _ in range(600):
-    if not any(busy()):
-        break
-    time.sleep(0.05)
-check("and no longer when their clients have left", not any(busy()), busy())
+check("and no longer when their clients have left", until(lambda: not any(busy())), busy())
 a = s.post("/completion", {"prompt": ["the", "the"], "n": 2, "n_predict": 1, "seed": 7})[1]
 check("each text is told with its own seed", [t["generation_settings"]["seed"] for t in a] == [7, 8, 7, 8], a)
 
@@ -134,9 +129,8 @@ a = s.post("/completion", {"prompt": ["the", "the people of"], "n_predict": 2})[
 check("each of several prompts is told with its text", a[0]["prompt"] != a[1]["prompt"] and a[0]["tokens_evaluated"] < a[1]["tokens_evaluated"], a)
 a = s.post("/v1/chat/completions", {**hello, "max_tokens": 3, "logprobs": True, "top_logprobs": 1, "verbose": True})[1]
 check("verbose: all probabilities", len(a["__verbose"]["completion_probabilities"]) == len(a["choices"][0]["logprobs"]["content"]) > 0, a)
-begun = time.time()
 a = s.post("/completion", {"prompt": long, "n_predict": 7000, "t_max_predict_ms": 100})[1]
-check("t_max_predict_ms ends a text", a["tokens_predicted"] < 7000 and a["stop_type"] == "limit" and time.time() - begun < 30, a["timings"])
+check("t_max_predict_ms ends a text", a["tokens_predicted"] < 7000 and a["stop_type"] == "limit", a["timings"])
 # --- Texts that need much more memory than they have bytes.
 for name, path, body, word in [("objects", "/completion", '{"prompt": "a", "x": "\\"{", "y": [' + "{}," * (1 << 20) + "{}]}", "1048579 arrays and objects"),
                                ("values", "/completion", '{"prompt": [' + "5," * ((8 << 20) + 1) + "5]}", "8388609 commas"),
@@ -163,7 +157,7 @@ s.stop()
 
 # --- Addresses.
 def health(host, port):
-    c = http.client.HTTPConnection(host, port, timeout=30)
+    c = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     c.request("GET", "/health")
     return c.getresponse().status
 
@@ -285,7 +279,7 @@ check("xtc takes the other of two", s.post("/completion", {**two, "xtc_probabili
 check("top_n_sigma -2 is an error", s.post("/completion", {**hot, "top_n_sigma": -2})[0] == 400)
 for _ in range(2):
     s.post("/completion", {"prompt": "a", "n_predict": 1, "mirostat": 2, "dry_multiplier": 0.5, "dynatemp_range": 0, "cache_prompt": True})
-time.sleep(0.1)
+until(lambda: sum("ignored" in line for line in s.said) > 1)
 told = [line for line in s.said if "ignored" in line]
 check("fields without an effect are named once", len(told) == 2 and "mirostat" in told[0] and "dry" in told[1], s.said)
 check("slots without a directory are not saved", s.post("/slots/0?action=save", {"filename": "a"})[0] == 400)

@@ -3,7 +3,7 @@ metadata that a client changes, with layers that have windows or states; and one
 import http.client
 import json
 
-from harness import Server, at_once, check, finish, tiny
+from harness import PATIENCE, Server, at_once, check, finish, tiny
 
 PATHS = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"]
 
@@ -86,7 +86,7 @@ want = [s.post("/v1/completions", b)[1]["choices"][0]["text"] for b in body]
 
 
 def stream(i):
-    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=PATIENCE)
     c.request("POST", "/v1/completions", json.dumps(dict(body[i], stream=True)))
     r, text, n = c.getresponse(), "", 0
     for line in r:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from harness import KVIK, PATIENCE, Server, check, finish, skip, tiny, work
+from harness import KVIK, PATIENCE, Server, check, finish, skip, tiny, until, work
 from redis_server import PROGRAM, Redis, free_port
 
 if not PROGRAM:
@@ -80,11 +80,9 @@ def ask(s, ids=IDS, key=None, **more):
     return o["usage"]["prompt_tokens_details"]["cached_tokens"], o["kvik"]["fetched"], o["choices"][0]["token_ids"]
 
 
-def written(redis, n, seconds=PATIENCE):
+def written(redis, n):
     """Waits until the store has n values."""
-    end = time.time() + seconds
-    while redis.values() < n and time.time() < end:
-        time.sleep(0.02)
+    until(lambda: redis.values() >= n)
     return redis.values()
 
 
@@ -166,13 +164,6 @@ check("and read", tries[-1] == (1024, want), tries)
 b.stop()
 
 # --- It dies, and comes back: whoever runs the server is told.
-def until(done, seconds=PATIENCE):
-    end = time.time() + seconds
-    while not done() and time.time() < end:
-        time.sleep(0.02)
-    return done()
-
-
 def lines():
     return [json.loads(x)["prefix_store"] for x in s.said if x.startswith("{") and "prefix_store" in x]
 
@@ -281,10 +272,9 @@ if made:
     safe.say("CONFIG", "SET", "requirepass", "of the store")
 
     def values():
-        with socket.create_connection(("127.0.0.1", safe.port)) as c:
-            c.sendall(b"AUTH \"of the store\"\r\nDBSIZE\r\n")
-            time.sleep(0.05)
-            return int(c.recv(99).split(b":")[1].split(b"\r")[0])
+        with socket.create_connection(("127.0.0.1", safe.port), timeout=PATIENCE) as c:
+            c.sendall(b"AUTH \"of the store\"\r\nDBSIZE\r\nQUIT\r\n")
+            return int(b"".join(iter(lambda: c.recv(99), b"")).split(b":")[1].split(b"\r")[0])
     TLS = f"rediss://localhost:{tls}/0?ssl_ca_certs={crt}"
     word = os.path.join(work, "password")
     with open(word, "w") as f:

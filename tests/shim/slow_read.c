@@ -28,7 +28,7 @@ ssize_t pread(int fd, void *to, size_t bytes, off_t at)
     if (gate && !tired && is_slow(fd) && access(gate, F_OK) < 0) {
         snprintf(reached, sizeof reached, "%s.reached", gate);
         close(open(reached, O_CREAT | O_WRONLY, 0600));
-        for (int i = 0; i < 3000 && access(gate, F_OK) < 0; i++) /* at most 30 s */
+        for (int i = 0; i < 30000 && access(gate, F_OK) < 0; i++) /* at most 300 s */
             usleep(10000);
         if (access(gate, F_OK) < 0) {
             tired = 1;
