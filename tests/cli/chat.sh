@@ -179,8 +179,7 @@ mkfifo "$work/two-in"
 timeout -k 5 $patience "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 --session "$work/two" <"$work/two-in" >"$work/two-out" 2>"$work/two-err" &
 exec 3>"$work/two-in"
 echo 'ab' >&3
-n=0
-while [ ! -s "$work/two" ] && [ $n -lt 1000 ]; do sleep 0.05; n=$((n + 1)); done
+within [ -s "$work/two" ]
 flock "$work/two" true # the first has its name now, but its save ends when its directory is on the disk
 talk 'cd\nef\n' --session "$work/two"
 check "two chats: the second continues what the first saved" status 0

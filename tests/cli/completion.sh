@@ -110,8 +110,8 @@ pid, fd = pty.fork()
 if pid == 0:
     os.chdir(cwd)
     os.environ.update(TERM="dumb", PS1="ready> ", PROMPT="ready> ", HISTFILE="")
-    os.execvp(sys.argv[5], sys.argv[5:])
-seen, phase, until = b"", 0, time.time() + 30
+    os.execvp(sys.argv[6], sys.argv[6:])
+seen, phase, until = b"", 0, time.time() + float(sys.argv[5])
 while time.time() < until:
     if select.select([fd], [], [], 0.1)[0]:
         try: data = os.read(fd, 65536)
@@ -134,7 +134,7 @@ PY
 tab=$(printf '\t')
 if has_pty; then
     if command -v bash >/dev/null 2>&1; then
-        at() { check "bash at a prompt: $1" python3 "$work/prompt.py" "source '$work/kvik.bash'" "$2" "$3" "$work/here" bash --norc --noprofile -i; }
+        at() { check "bash at a prompt: $1" python3 "$work/prompt.py" "source '$work/kvik.bash'" "$2" "$3" "$work/here" $patience bash --norc --noprofile -i; }
         at "a command" "kvik gen$tab" "kvik generate "
         at "an option" "kvik chat --sess$tab" "kvik chat --session "
         at "a value behind =" "kvik generate --compute=ex$tab" "--compute=exact "
@@ -150,7 +150,7 @@ if has_pty; then
     if command -v zsh >/dev/null 2>&1; then
         check "zsh reads the script" zsh -n "$work/_kvik"
         last="zsh"
-        at() { check "zsh at a prompt: $1" python3 "$work/prompt.py" "fpath=('$work' \$fpath); autoload -U compinit; compinit -u -D; unsetopt listbeep" "$2" "$3" "$work/here" zsh -f -i; }
+        at() { check "zsh at a prompt: $1" python3 "$work/prompt.py" "fpath=('$work' \$fpath); autoload -U compinit; compinit -u -D; unsetopt listbeep" "$2" "$3" "$work/here" $patience zsh -f -i; }
         at "a command" "kvik gen$tab" "kvik generate"
         at "kvik run" "kvik run --sess$tab" "kvik run --session"
         at "an option" "kvik generate --max-new$tab" "--max-new-tokens"
@@ -164,7 +164,7 @@ if has_pty; then
         at "an option of ./kvik" "./kvik generate --max-new$tab" "--max-new-tokens"
         rm "$work/here/kvik"
         at "a shell" "kvik completion ba$tab" "kvik completion bash"
-        check "zsh at a prompt: the line for ~/.zshrc" python3 "$work/prompt.py" "autoload -U compinit; compinit -u -D; eval \"\$(kvik completion zsh)\"" "kvik run --sess$tab" "kvik run --session" "$work/here" zsh -f -i
+        check "zsh at a prompt: the line for ~/.zshrc" python3 "$work/prompt.py" "autoload -U compinit; compinit -u -D; eval \"\$(kvik completion zsh)\"" "kvik run --sess$tab" "kvik run --session" "$work/here" $patience zsh -f -i
         check "zsh: the name of a file is not run" sh -c "! ls '$work/here' '$root' | grep -q -- -ran"
     else
         skip "the completion of zsh is not run: zsh is not installed"

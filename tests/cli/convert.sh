@@ -31,7 +31,8 @@ timeout=$(command -v timeout)
 kvik=$(realpath "$KVIK")
 # No program is left behind. fakes: the processes that run in the directory of the fake programs.
 fakes() { grep -lsa "$work/[f]ake" /proc/[0-9]*/cmdline | grep -v "/$$/"; }
-gone() { for _ in 1 2 3 4 5 6 7 8 9 10; do [ "$(fakes)" ] || return 0; sleep 0.1; done; return 1; }
+none() { [ -z "$(fakes)" ]; }
+gone() { within none; }
 
 # Neither program: the sentence has the command. The files have the first bytes of their formats only.
 printf '\0\0\0\040ftypM4A \0\0\0\0M4A mp42' >"$work/talk.m4a"
@@ -110,7 +111,8 @@ refused "no directory for the sound" 1 'nowhere first: No such file or directory
 printf 'no program\n' >"$work/fake/ffmpeg"
 with "$work/fake" transcribe $M "$work/talk.m4a"
 refused "a file that is no program" 1 'cannot be started: Exec format error'
-fake "PATH=$usual; sleep 0.3; ulimit -d >&2; exit 1" # the limits come right after the start
+# The limits come right after the start; the program may be ahead of them, and ends before it is one that hangs.
+fake "PATH=$usual; n=0; until [ \$(ulimit -d) = 2097152 ] || [ \$n = 400 ]; do sleep 0.1; n=\$((n + 1)); done; ulimit -d >&2; exit 1"
 with "$work/fake" transcribe $M "$work/talk.m4a"
 check "memory is limited" err_has 'cannot decode it: 2097152'
 fake "PATH=$usual; sh -c 'sleep 1000; : $work/fake' & sh -c 'sleep 1000; : $work/fake'"

@@ -11,6 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.environ.get("KVIK_PYTHON") or os.path.join(ROOT, "python"))
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 CHAT_MODEL = os.environ.get("KVIK_TEST_MODEL", "none")
+PATIENCE = int(os.environ.get("KVIK_TEST_PATIENCE") or 300)  # seconds that only a test that hangs takes
 
 import numpy as np  # noqa: E402
 

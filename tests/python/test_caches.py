@@ -11,7 +11,7 @@ import unittest
 
 import numpy as np
 from cache_parts import RNG, config, rows
-from common import has_torch, hold, kvik, model
+from common import PATIENCE, has_torch, hold, kvik, model
 
 
 class Standalone(unittest.TestCase):
@@ -161,7 +161,7 @@ class Standalone(unittest.TestCase):
             def __eq__(cls, other):
                 Slow.looked += 1
                 if Slow.looked <= 2:
-                    both.wait(20)
+                    both.wait(PATIENCE)
                 return cls is other
 
             __hash__ = type.__hash__

@@ -9,7 +9,7 @@ import unittest
 import warnings
 
 import numpy as np
-from common import CHAT_MODEL, has_torch, kvik, model, read_json, tensors
+from common import CHAT_MODEL, PATIENCE, has_torch, kvik, model, read_json, tensors
 from kvik.generation import logits_process
 
 IDS = np.array([[1, 5, 6, 7, 5, 6]])
@@ -230,7 +230,7 @@ class Streams(unittest.TestCase):
 
     def test_async(self):
         async def run():
-            streamer = kvik.AsyncTextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=60)
+            streamer = kvik.AsyncTextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=PATIENCE)
             thread = threading.Thread(target=self.model.generate, kwargs=dict(self.inputs, max_new_tokens=8, streamer=streamer))
             thread.start()
             text = "".join([piece async for piece in streamer])

@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from common import ROOT, kvik, model, model_path
+from common import PATIENCE, ROOT, kvik, model, model_path
 from sound import sound
 
 IDS = np.array([[5, 6, 7, 8, 9]])
@@ -67,11 +67,11 @@ class Misuse(unittest.TestCase):
         def wait(value):
             if np.ndim(value) == 1:  # a token: the call has begun
                 inside.set()
-                go.wait(20)
+                go.wait(PATIENCE)
 
         thread = threading.Thread(target=self.generate, kwargs={"past_key_values": cache, "streamer": Streamer(wait)})
         thread.start()
-        self.assertTrue(inside.wait(20))
+        self.assertTrue(inside.wait(PATIENCE))
         try:
             for call in (lambda: self.model(IDS, past_key_values=cache), lambda: cache.crop(1), cache.reset, cache.fork,
                          lambda: self.generate(past_key_values=cache)):
@@ -123,7 +123,7 @@ class Misuse(unittest.TestCase):
         self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
         sys.unraisablehook = dropped.append
         cache = kvik.DynamicCache()
-        deadline = time.monotonic() + 60  # an interrupt that is lost is a failure, and not a test without an end
+        deadline = time.monotonic() + PATIENCE  # an interrupt that is lost is a failure, and not a test without an end
         with Signals(0.3), self.assertRaises(KeyboardInterrupt):
             while time.monotonic() < deadline:
                 cache.reset()
@@ -148,7 +148,7 @@ class Misuse(unittest.TestCase):
         sys.unraisablehook = hook = dropped.append
         for options in ({}, {"streamer": Streamer(lambda value: None)}, {"num_beams": 2},
                         {"logits_processor": [lambda ids, scores: scores]}):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             with self.subTest(options=options), self.assertRaisesRegex(Late, "of the handler"):
                 signal.setitimer(signal.ITIMER_REAL, 0.2, 0.5)
                 try:
@@ -469,11 +469,11 @@ class WithEncoder(unittest.TestCase):
         def wait(value):
             if np.ndim(value) == 1:
                 inside.set()
-                go.wait(20)
+                go.wait(PATIENCE)
         thread = threading.Thread(target=self.model.generate, kwargs={
             "decoder_input_ids": self.want[:, :3], "past_key_values": cache, "streamer": Streamer(wait), **self.OPTIONS})
         thread.start()
-        self.assertTrue(inside.wait(20))
+        self.assertTrue(inside.wait(PATIENCE))
         try:
             for call in (lambda: self.model(decoder_input_ids=[[1]], past_key_values=cache), lambda: cache.crop(1), cache.fork,
                          lambda: self.model.generate(decoder_input_ids=self.want[:, :3], past_key_values=cache)):

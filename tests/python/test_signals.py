@@ -9,7 +9,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from common import ROOT, kvik, model
+from common import PATIENCE, ROOT, kvik, model
 from sound import sound
 
 from kvik.generation.callbacks import Interruptible
@@ -169,7 +169,7 @@ class Handlers(unittest.TestCase):
         thread = threading.Thread(target=lambda: ids.append((cache.reset(), self.model.generate(
             IDS, max_new_tokens=3, past_key_values=cache))[1]), daemon=True)
         thread.start()
-        thread.join(120)
+        thread.join(PATIENCE)
         self.assertTrue(ids)
         np.testing.assert_array_equal(ids[0], self.want)
         self.assertGreater(met, 0)

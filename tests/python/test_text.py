@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 
 import numpy as np
-from common import CHAT_MODEL, kvik
+from common import CHAT_MODEL, PATIENCE, kvik
 from kvik.tool_schema import tool_json
 
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
@@ -246,14 +246,14 @@ class Text(unittest.TestCase):
         with redirect_stdout(printed):
             self.model.generate(**inputs, max_new_tokens=12, streamer=kvik.TextStreamer(self.tokenizer))
         self.assertEqual(printed.getvalue(), want + "\n")
-        streamer = kvik.TextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=60)
+        streamer = kvik.TextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=PATIENCE)
         thread = threading.Thread(target=self.model.generate, kwargs=dict(inputs, max_new_tokens=12, streamer=streamer))
         thread.start()
         self.assertEqual("The sea is" + "".join(streamer), want)
         thread.join()
 
     def test_stream_that_fails(self):
-        streamer = kvik.TextIteratorStreamer(self.tokenizer, timeout=60)
+        streamer = kvik.TextIteratorStreamer(self.tokenizer, timeout=PATIENCE)
 
         def run():
             with self.assertRaises(kvik.ArgumentError):
