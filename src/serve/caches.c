@@ -242,11 +242,13 @@ int caches_find(const struct caches *c, const json_t *body, uint32_t *out)
 
 /* --- Opening and closing. */
 
-/* Measures how many tokens of one sequence the budget can hold, by halving; kvik_cache_reserve answers exactly. */
+/* Measures how many tokens of one sequence the budget can hold, by halving; kvik_cache_reserve answers exactly.  From the
+ * bytes of that sequence follows how many tokens of all sequences it can hold. */
 static int measure_capacity(struct cache_use *use)
 {
     kvik_seq seq;
     uint32_t low = 0, high = use->o.context + 1;
+    const uint64_t room = usage_of(use).free;
     TRY(kvik_cache_new(use->o.cache, &seq));
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
@@ -255,8 +257,10 @@ static int measure_capacity(struct cache_use *use)
         else
             high = middle;
     }
+    uint64_t bytes = room - MIN(room, usage_of(use).free);
     kvik_cache_drop(use->o.cache, seq);
     use->capacity = low;
+    use->tokens = MAX(low, bytes ? (uint64_t)((double)room / (double)bytes * low) : 0);
     return low > 1
                ? 0
                : ERR(FULL,

@@ -18,6 +18,7 @@ struct cache_use {
     /* Owned: an object whose keys are in small letters with '_'; {} if the request gave none. */
     json_t *config;
     uint64_t capacity;   /* tokens of one sequence that the budget holds, at most the context */
+    uint64_t tokens;     /* tokens that the budget holds, of as many sequences as that takes */
     struct shelf *shelf; /* used by the scheduler's thread only; or NULL */
 };
 struct caches {

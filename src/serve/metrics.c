@@ -125,7 +125,7 @@ static void vllm_numbers(const struct server *s, const struct scheduler_state *t
         b,
         "# HELP vllm:cache_config_info How the cache is configured.\n# TYPE vllm:cache_config_info gauge\n"
         "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%llu\"} 1\n",
-        (unsigned long long)server_capacity(s) / 16);
+        (unsigned long long)s->caches.use[0].tokens / 16);
     if (s->caches.n > 1) add_caches(b, s, t);
     if (t->shares) add_store(b, &t->store);
 }

@@ -1,8 +1,10 @@
 """/metrics as Prometheus reads it: with its package prometheus-client, and with promtool, which also judges names and help."""
+import json
 import shutil
 import subprocess
+import time
 
-from harness import Server, check, finish, skip, tiny
+from harness import PATIENCE, Server, check, finish, skip, tiny
 
 s = Server(tiny("llama-mha"))
 for _ in range(2):
@@ -35,4 +37,28 @@ if promtool:
 else:
     skip("promtool is not installed (Debian: prometheus)")
 check("SIGTERM", s.stop() == 0, s.said)
+
+# --- The gauges follow what the server does.
+s = Server(tiny("llama-bf16-long"), "--cache-memory", "8M", "--parallel", "1")
+info = next(line for line in s.get("/metrics")[1].decode().splitlines() if line.startswith("vllm:cache_config_info{"))
+s.post("/v1/completions", {"prompt": [5] * 1000, "max_tokens": 1})
+usage = s.get("/kvik/store")[1]["usage"]
+blocks, row = int(info.split('num_gpu_blocks="')[1].split('"')[0]), (usage["index"] + usage["live"]) / 1000
+check("num_gpu_blocks is what the memory of the cache holds, and not the context", 0.7 < blocks * 16 * row / usage["budget"] < 1.1, (blocks, row, usage))
+check("nobody asks: no use", s.metric("vllm:kv_cache_usage_perc") < 0.1, s.metric("vllm:kv_cache_usage_perc"))
+end, streams = time.time() + PATIENCE, []
+for i in range(3):
+    c = s.connect()
+    c.request("POST", "/v1/completions", json.dumps({"prompt": [6 + i] * 1000, "max_tokens": 900, "ignore_eos": True, "stream": True}))
+    streams.append(c)
+streams[0].getresponse().readline()
+NAMES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+seen = [0, 0, 0]
+while seen[1] < 2 and time.time() < end:  # all three of one moment
+    lines = s.get("/metrics")[1].decode().splitlines()
+    seen = [float(line.split()[1]) for n in NAMES for line in lines if line.startswith(f"vllm:{n} ")]
+check("one is computed, two wait, and the rows of the one are in use", seen[:2] == [1, 2] and seen[2] > 900 * row / usage["budget"], (seen, row, usage))
+for c in streams:
+    c.close()
+check("gauges: ends", s.stop() == 0, s.said)
 finish()
