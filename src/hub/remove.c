@@ -199,7 +199,7 @@ static int check_lock(void *ctx, int dir, const char *name, const struct stat *s
 {
     const char *repo = ctx;
     if (!S_ISREG(st->st_mode)) return 0;
-    int fd = fd_open_at(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    int fd = fd_lockable_at(dir, name);
     if (fd < 0) return 0;
     bool busy = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
     close(fd);

@@ -495,7 +495,8 @@ void prefix_dir_patience(double seconds)
 
 /* Locks the directory, so that processes that save at the same time find each other's files.  The lock ends when
  * the place is closed.  It is not taken if another process keeps it too long, a signal arrives, or the file system
- * has no locks. */
+ * has no locks, or, as NFS, only locks of files that are open for writing.  Two saves then write what their texts have
+ * in common twice: the same text has one name, which the first one takes, and a file that is a home has its own lock. */
 static void lock_place(const struct prefix_dir *p)
 {
     const struct timespec tick = {.tv_nsec = 20000000};

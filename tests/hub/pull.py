@@ -346,11 +346,13 @@ def test_tokens():
 
 def test_places():
     forget()
-    for variable, value, place in (("HF_HUB_CACHE", "there", "there"), ("HF_HOME", "hf", "hf/hub"), ("XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"),
+    for variable, value, place in (("HF_HUB_CACHE", "there", "there"), ("HUGGINGFACE_HUB_CACHE", "old", "old"), ("HF_HOME", "hf", "hf/hub"), ("XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"),
                                    ("HF_HOME", "~/tilde", "home/tilde/hub")):
         given = value if value[0] == "~" else os.path.join(work, value)
         r = kvik("pull", "org/gguf", **{variable: given})
         check(f"{variable}={value}", r.stdout.startswith(os.path.join(work, place) + "/models--org--gguf/"), (r.stdout, r.stderr))
+    r = kvik("pull", "org/gguf", **{v: os.path.join(work, v) for v in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")})
+    check("the first of the variables wins", r.stdout.startswith(os.path.join(work, "HF_HUB_CACHE/models--org--gguf/")), r)
     refused("HF_ENDPOINT that is no URL", kvik("pull", "org/gguf", HF_ENDPOINT="huggingface"), "HF_ENDPOINT", "URL")
     refused("a home that is not there", kvik("pull", "org/gguf", HOME=os.path.join(work, "nobody")), "HOME does not exist")
     hub.reset()
@@ -389,7 +391,7 @@ def test_faults():
     good("status 503 of the list", fetch("", ("tree", 503)))
     good("status 429 with Retry-After", fetch("", ("revision", ("wait", 429, "0")), (sha, ("wait", 429, "0"))))
     good("a connection that is dropped", fetch("", ("tree", ("drop",))))
-    good("silence", fetch("", (sha, ("silence", 3)), HF_HUB_DOWNLOAD_TIMEOUT="1"))
+    good("silence", fetch("", (sha, ("silence", 30)), HF_HUB_DOWNLOAD_TIMEOUT="1"), 2)
     r = fetch("", (sha, ("wait", 503, "7200"), 9))
     refused("a server that asks to wait for hours", r, "status 503")
     refused("status 500 for ever", fetch("", ("revision", ("wait", 500, "0"), 99)), "fails at the moment", "status 500")
@@ -579,6 +581,14 @@ def test_readonly():
         check("a cache that cannot be written, with all in it", r.returncode == 0 and r.stdout.endswith("/one-Q5_0.gguf\n"), r.stderr)
         if os.geteuid() == 0:
             refused("a cache that cannot be written", kvik("pull", "org/quants", limits=other), "Permission denied")
+            lock = os.path.join(cache, ".locks/models--org--gguf", hashlib.sha256(gguf).hexdigest() + ".lock")
+            for path in [cache, *(os.path.join(d, n) for d, dirs, files in os.walk(cache) for n in dirs + files)]:
+                os.chown(path, 65534 if path != lock else -1, -1, follow_symlinks=False)
+            os.chmod(lock, 0o644)
+            os.chmod(folder("org/gguf"), 0o755)
+            with open(lock) as f:
+                fcntl.flock(f, fcntl.LOCK_EX)
+                refused("rm while a file comes to another user", kvik("rm", "org/gguf", limits=other), "being downloaded")
     os.chmod(folder("org/gguf"), 0o755)
 
 

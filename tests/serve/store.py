@@ -245,6 +245,24 @@ ANN, BOB = "sk-of-annabella", "sk-of-bobolink"
 keys = os.path.join(work, "keys")
 with open(keys, "w") as f:
     f.write(f"{ANN}\n{BOB}\n")
+# --- Values that go by themselves.
+redis.say("FLUSHALL")
+a = Server(model, "--prefix-store", STORE + "/3?ttl=1000")
+ask(a)
+
+
+def kept():
+    """Returns the seconds for which a value of the third database stays."""
+    with socket.create_connection(("127.0.0.1", redis.port), timeout=PATIENCE) as c:
+        c.sendall(b"SELECT 3\r\nRANDOMKEY\r\n")
+        time.sleep(0.05)
+        key = c.recv(999).split(b"\r\n")[2]
+        c.sendall(b"TTL " + (key or b"none") + b"\r\n")
+        return int(c.recv(99)[1:].split(b"\r")[0])
+
+
+check("ttl and a database: values are there, and stay so long", until(lambda: 0 < kept() <= 1000) and redis.values() == 0, (kept(), redis.values()))
+a.stop()
 redis.say("FLUSHALL")
 a = Server(model, "--prefix-store", STORE, "--api-key-file", keys)
 ask(a, key=ANN)
@@ -287,13 +305,20 @@ if made:
     b, tries = second(f"{TLS}&password_file={word}", env=slow)
     check("TLS: read with the password of a file", tries[-1] == (1024, want), tries)
     b.stop()
-    for name, store in {"the wrong password": f"rediss://:wrong@localhost:{tls}/0?ssl_ca_certs={crt}",
-                        "no password": TLS, "a certificate that nobody vouches for": f"rediss://:x@localhost:{tls}/0",
-                        "a certificate of another host": TLS.replace("localhost", "127.0.0.1"),
-                        "no TLS": f"redis://:of%20the%20store@localhost:{tls}/0"}.items():
-        s = Server(model, "--prefix-store", store)
+    right = TLS.replace("rediss://", "rediss://:of%20the%20store@")
+    for name, store, why in [("the wrong password", f"rediss://:wrong@localhost:{tls}/0?ssl_ca_certs={crt}", "refuses the password"),
+                             ("no password", TLS, "NOAUTH"),
+                             ("a certificate that nobody vouches for", f"rediss://:of%20the%20store@localhost:{tls}/0", "certificate"),
+                             ("a certificate of another host", right.replace("localhost", "127.0.0.1"), "certificate"),
+                             ("no TLS", f"redis://:of%20the%20store@localhost:{tls}/0", "")]:
+        s = Server(model, "--prefix-store", store, env=slow)
         check(f"{name}: the same tokens, and nothing from the store", ask(s)[1:] == (0, want))
+        check(f"{name}: fails", until(lambda: s.metric("kvik:store_failing") == 1))
+        check(f"{name}: says why", why in s.get("/props")[1]["prefix_store"]["error"], s.get("/props")[1]["prefix_store"])
         check(f"{name}: ends", s.stop() == 0, s.said)
+    s = Server(model, "--prefix-store", right, env=slow)
+    check("all of it right: no failure", ask(s)[2] == want and s.metric("kvik:store_failing") == 0, s.get("/props")[1]["prefix_store"])
+    s.stop()
     check("nothing else was written", values() == 8, values())
 else:
     skip("openssl is not installed")

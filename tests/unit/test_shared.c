@@ -2,6 +2,7 @@
  * of computing, in every strategy; other salts and other tokens find nothing; damaged values are removed, and never used.
  *
  * The store is a directory here; tests/serve/store.py has a Redis. */
+#include "base/file.h"
 #include "kvik_shared.h"
 #include "session/shared_prefix.h"
 #include "shared/lookup.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -207,6 +209,59 @@ static void test_salts(void **state)
     kvik_model_close(m);
 }
 
+/* Copies a model, with one byte of its weights changed or none. */
+static void copy_model(const char *to, size_t change)
+{
+    static const char *const part[] = {"config.json", "model.safetensors"};
+    char path[300], *data;
+    size_t n;
+    (void)mkdir(to, 0700);
+    for (size_t i = 0; i < countof(part); i++) {
+        snprintf(path, sizeof path, MODELS "llama-mha/%s", part[i]);
+        assert_int_equal(file_read(path, 64 << 20, &data, &n), 0);
+        if (i && change) data[n - change] ^= 1;
+        snprintf(path, sizeof path, "%s/%s", to, part[i]);
+        assert_int_equal(file_write(path, data, n), 0);
+        mem_free(data);
+    }
+}
+
+/* Returns how many tokens of the prompt come to a cache of this model that computes in this way. */
+static int64_t comes_to(const char *path, const char *compute)
+{
+    const kvik_cache_config k = {
+        .size = sizeof k, .max_cache_len = 512, .threads = 1, .compute = compute};
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_seq seq;
+    need(kvik_model_open(path, &m));
+    need(kvik_cache_open(m, &k, &c));
+    kvik_shared *s = open_store(c);
+    int64_t n = fetch(s, NULL, PROMPT, &seq);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    return n;
+}
+
+/* Rows belong to every byte of the weights, also to those that no fingerprint looks at, and to the way of computing. */
+static void test_other_models(void **state)
+{
+    (void)state;
+    char path[200];
+    kvik_model *m = model_of(&rows[0]);
+    snprintf(path, sizeof path, "%s/model", dir);
+    remove_all();
+    compute(m, &rows[0]);
+    kvik_model_close(m);
+    copy_model(path, 0);
+    assert_int_equal(comes_to(path, NULL), WHOLE);
+    assert_int_equal(comes_to(path, "exact"), WHOLE);
+    assert_int_equal(comes_to(path, "fast"), 0);
+    copy_model(path, 3000);
+    assert_int_equal(comes_to(path, NULL), 0);
+}
+
 /* Calls fn for each file of the store. */
 static uint32_t each_file(void (*fn)(const char *path, void *ctx), void *ctx)
 {
@@ -302,6 +357,29 @@ static void test_mixed_up(void **state)
     kvik_cache *c = cache_of(m, &rows[0]);
     kvik_shared *s = open_store(c);
     assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    /* the same rows of another text */
+    const struct kv_salt none = {0};
+    uint8_t root[DIGEST_BYTES], key[2][DIGEST_BYTES];
+    char hex[2][KEEPER_HEX], path[2][200];
+    remove_all();
+    for (int i = 0; i < 2; i++) {
+        ids[3] ^= 1;
+        compute(m, &rows[0]);
+    }
+    c = cache_of(m, &rows[0]);
+    s = open_store(c);
+    shared_root(s, &none, root);
+    for (int i = 0; i < 2; i++) {
+        ids[3] ^= 1;
+        block_key(root, ids, s->tokens, key[i]);
+        digest_hex(key[i], hex[i]);
+        snprintf(path[i], sizeof path[i], "%s/%s.rows", store, hex[i]);
+    }
+    assert_int_equal(rename(path[0], path[1]), 0);
+    assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+    assert_int_equal(access(path[1], F_OK), -1);
     kvik_shared_close(s);
     kvik_cache_close(c);
     kvik_model_close(m);
@@ -442,33 +520,114 @@ static void *answer_once(void *listener)
     return NULL;
 }
 
-static void test_password_untold(void **state)
-{
-    (void)state;
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    const uint8_t key[KEEPER_KEY] = {0};
-    atomic_bool stop = false;
-    char text[200];
+/* A server at a socket of this machine, which answers one connection, and a keeper for it. */
+struct listening {
+    atomic_bool stop;
     struct address a;
     struct keeper *k;
     pthread_t thread;
+    int fd;
+};
+
+static void listen_at(struct listening *l, void *(*answer)(void *))
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    char text[200];
+    atomic_store(&l->stop, false);
     snprintf(to.sun_path, sizeof to.sun_path, "%s/socket", dir);
     snprintf(text, sizeof text, "unix://ann:secret@%s", to.sun_path);
-    need(address_read(text, &a));
-    if (keeper_open(&a, &stop, &k) == ERR_UNSUPPORTED) {
-        address_done(&a);
+    need(address_read(text, &l->a));
+    if (keeper_open(&l->a, &l->stop, &l->k) == ERR_UNSUPPORTED) {
+        address_done(&l->a);
         skip();
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(listen(fd, 1), 0);
-    assert_int_equal(pthread_create(&thread, NULL, answer_once, &fd), 0);
-    assert_int_equal(k->exists(k, key, now_seconds() + 60), ERR_ARG);
+    (void)unlink(to.sun_path);
+    l->fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(l->fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(l->fd, 1), 0);
+    assert_int_equal(pthread_create(&l->thread, NULL, answer, &l->fd), 0);
+}
+
+static void listen_end(struct listening *l)
+{
+    pthread_join(l->thread, NULL);
+    l->k->close(l->k);
+    close(l->fd);
+    address_done(&l->a);
+}
+
+static void test_password_untold(void **state)
+{
+    (void)state;
+    const uint8_t key[KEEPER_KEY] = {0};
+    struct listening l;
+    listen_at(&l, answer_once);
+    assert_int_equal(l.k->exists(l.k, key, now_seconds() + 60), ERR_ARG);
     if (strstr(kvik_last_error(), "secret")) fail_msg("%s", kvik_last_error());
-    pthread_join(thread, NULL);
-    k->close(k);
+    listen_end(&l);
+}
+
+/* Accepts any password, and gives a value that has no end. */
+static void *answer_endless(void *listener)
+{
+    static const char welcome[] = "+OK\r\n", head[] = "$536870911\r\n";
+    static char part[1 << 16];
+    char command[256];
+    int fd = accept(*(int *)listener, NULL, NULL);
+    if (recv(fd, command, sizeof command, 0) > 0)
+        (void)send(fd, welcome, sizeof welcome - 1, MSG_NOSIGNAL);
+    if (recv(fd, command, sizeof command, 0) > 0)
+        (void)send(fd, head, sizeof head - 1, MSG_NOSIGNAL);
+    for (uint32_t i = 0; i < 4000 && send(fd, part, sizeof part, MSG_NOSIGNAL) > 0; i++) {
+    }
     close(fd);
-    address_done(&a);
+    return NULL;
+}
+
+static void test_endless(void **state)
+{
+    (void)state;
+    const uint8_t key[KEEPER_KEY] = {0};
+    struct listening l;
+    void *data = NULL;
+    size_t n;
+    listen_at(&l, answer_endless);
+    assert_int_equal(l.k->get(l.k, key, 1000, &data, &n, now_seconds() + 60), ERR_LIMIT);
+    listen_end(&l);
+}
+
+/* A store that fails rests: it is not asked again with every prompt. */
+static void test_rests(void **state)
+{
+    (void)state;
+    kvik_model *m = model_of(&rows[0]);
+    kvik_cache *c = cache_of(m, &rows[0]);
+    kvik_shared *s = NULL;
+    kvik_shared_state st = {.size = sizeof st};
+    kvik_seq seq;
+    char nobody[200];
+    snprintf(nobody, sizeof nobody, "unix://%s/nobody", dir);
+    int e = kvik_shared_open(c, nobody, &s);
+    if (e == KVIK_UNSUPPORTED) {
+        kvik_cache_close(c);
+        kvik_model_close(m);
+        skip();
+    }
+    need(e);
+    const double begun = now_seconds();
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(fetch(s, NULL, PROMPT, &seq), 0);
+    need(kvik_shared_look(s, &st));
+    /* the pauses are half a second, one, two and so on, however long the machine took */
+    double most = 1;
+    for (double pause = 0.5, sum = 0; (sum += pause) < now_seconds() - begun; pause *= 2)
+        most++;
+    if (!st.failures || (double)st.failures > most)
+        fail_msg("%llu failures, at most %g", (unsigned long long)st.failures, most);
+    assert_true(st.reads_fail && !st.writes_fail);
+    kvik_shared_close(s);
+    kvik_cache_close(c);
+    kvik_model_close(m);
 }
 
 static int make_dir(void **state)
@@ -587,11 +746,13 @@ static void test_slow_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),      cmocka_unit_test(test_salts),
-        cmocka_unit_test(test_damage),    cmocka_unit_test(test_mixed_up),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_slow_name),
-        cmocka_unit_test(test_one_place), cmocka_unit_test(test_password_untold),
+        cmocka_unit_test(test_bits),         cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_damage),       cmocka_unit_test(test_mixed_up),
+        cmocka_unit_test(test_addresses),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_slow_name),
+        cmocka_unit_test(test_one_place),    cmocka_unit_test(test_password_untold),
+        cmocka_unit_test(test_other_models), cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_rests),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
