@@ -6,13 +6,6 @@
 #if defined(__x86_64__)
 #include "dev/cpu/fused_avx512.h"
 
-/* The rows of a call: those of strip s are at base[s][0 .. 15].  A head's numbers are `numbers` bytes behind, its codes `codes`. */
-struct rows {
-    const unsigned char *const *base[FUSED_STRIPS];
-    uint32_t strips;
-    size_t numbers, codes;
-};
-
 /* Computes the values of group g of all rows, [row][code], as floats or (words) in the type of rows. */
 static __attribute__((noinline)) void tables(const struct kv_reading *r, const bool words,
                                              const struct rows *rows, uint32_t g, void *table)
@@ -111,7 +104,7 @@ INLINE void scores(enum dtype t, const uint32_t nq, const struct kv_reading *r,
         tables(r, true, rows, d0 / group, table);
         for (uint32_t s = 0; s < rows->strips; s++) {
             float *to = p + s * KV_STRIP;
-            vf acc[MOST];
+            vf acc[FUSED_MOST];
             UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] =
                 d0 ? vf_load(to + i * ldp) : vf_zero();
             for (uint32_t d = d0; d < d0 + group; d += 128 / bits)
@@ -139,7 +132,7 @@ INLINE void sums(const uint32_t bits, const uint32_t nq, const struct kv_reading
     const uint32_t dim = r->shape->dim, group = MIN(f->group, dim);
     float table[FUSED_STRIPS * KV_STRIP][16];
     for (uint32_t d = 0; d < dim; d += 64) {
-        vf acc[MOST][4];
+        vf acc[FUSED_MOST][4];
         if (d % group == 0) tables(r, false, rows, d / group, table);
         UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++) acc[i][c] =
             fresh ? vf_zero() : vf_load(o + i * ldo + d + 16 * c);
@@ -160,77 +153,15 @@ INLINE void sums(const uint32_t bits, const uint32_t nq, const struct kv_reading
     }
 }
 
-/* Finds the rows of a run.  False: tiles of another form, of which strips are made. */
-static bool find_rows(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
-                      uint32_t nq, struct rows *out)
+#define ADD_FIRST  2
+#define ADD_SECOND 4
+static bool add_second(const struct kv_reading *r)
 {
     const struct kv_affine *f = r->codec->param;
-    const struct kv_shape *s = r->shape;
-    if (nq > MOST || n > FUSED_STRIPS || r->codec->tile != 1 || (f->bits != 2 && f->bits != 4) ||
-        !f->group || s->dtype == DT_F32 || s->dim % 64 || (f->group < s->dim && f->group % 64))
-        return false;
-    out->strips = n;
-    out->numbers = affine_unit_at(f, s, 1, at->head, 0);
-    out->codes = out->numbers + (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
-    for (uint32_t i = 0; i < n; i++)
-        out->base[i] = at[i].tile;
-    return true;
+    return f->bits == 4;
 }
-
-typedef void score_fn(const struct kv_reading *r, const struct rows *rows, struct kv_next *next,
-                      const float *q, float scale, float *p, size_t ldp);
-typedef void add_fn(const struct kv_reading *r, const struct rows *rows, struct kv_next *next,
-                    uint32_t r0, uint32_t r1, const float *p, size_t ldp, bool fresh, float *o,
-                    size_t ldo);
-#define QUERIES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
-#define SCORE(t, nq)                                                                               \
-    static void score_##t##_##nq(const struct kv_reading *r, const struct rows *rows,              \
-                                 struct kv_next *next, const float *q, float scale, float *p,      \
-                                 size_t ldp)                                                       \
-    {                                                                                              \
-        scores(t, nq, r, rows, next, q, scale, p, ldp);                                            \
-    }
-#define ADD(bits, nq)                                                                              \
-    static void add_##bits##_##nq(const struct kv_reading *r, const struct rows *rows,             \
-                                  struct kv_next *next, uint32_t r0, uint32_t r1, const float *p,  \
-                                  size_t ldp, bool fresh, float *o, size_t ldo)                    \
-    {                                                                                              \
-        sums(bits, nq, r, rows, next, r0, r1, p, ldp, fresh, o, ldo);                              \
-    }
-QUERIES(SCORE, DT_F16)
-QUERIES(SCORE, DT_BF16)
-QUERIES(ADD, 2)
-QUERIES(ADD, 4)
-#define SCORE_NAME(t, nq)  score_##t##_##nq,
-#define ADD_NAME(bits, nq) add_##bits##_##nq,
-static score_fn *const score_of[2][MOST] = {{QUERIES(SCORE_NAME, DT_F16)},
-                                            {QUERIES(SCORE_NAME, DT_BF16)}};
-static add_fn *const add_of[2][MOST] = {{QUERIES(ADD_NAME, 2)}, {QUERIES(ADD_NAME, 4)}};
-
-bool fused_score_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
-                        struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,
-                        size_t ldp)
-{
-    struct rows rows;
-    if (!find_rows(r, at, n, nq, &rows))
-        return fused_score_each_avx512(r, at, n, next, q, nq, scale, p, ldp);
-    score_of[r->shape->dtype != DT_F16][nq - 1](r, &rows, next, q, scale, p, ldp);
-    return true;
-}
-
-bool fused_add_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
-                      struct kv_next *next, const float *p, size_t ldp, uint32_t nq, bool fresh,
-                      float *o, size_t ldo)
-{
-    struct rows rows;
-    if (!find_rows(r, at, n, nq, &rows))
-        return fused_add_each_avx512(r, at, n, next, p, ldp, nq, fresh, o, ldo);
-    const struct kv_affine *f = r->codec->param;
-    const uint32_t last = (n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
-    add_of[f->bits == 4][nq - 1](r, &rows, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o,
-                                 ldo);
-    return true;
-}
+#define FUSED_OTHER(call) call
+#include "dev/cpu/fused_rows.h"
 #else
 typedef int fused_avx512_unused;
 #endif

@@ -1,10 +1,7 @@
-/* fused_avx512.h - what both files of fused.h share: the most queries, tables of values, prefetching. */
+/* fused_avx512.h - fused_vec.h with AVX-512: tables of values. */
 #pragma once
 #include "dev/cpu/affine_avx512.h"
-#include "dev/cpu/fused.h"
-
-/* Queries: their sums of 64 channels, and what else a row needs, fit the registers. */
-#define MOST 4u
+#include "dev/cpu/fused_vec.h"
 
 INLINE vf from_words(enum dtype t, __m256i x)
 {
@@ -29,18 +26,5 @@ INLINE void tables_of(enum dtype t, bool zero_first, bool words, uint32_t bits, 
             _mm256_storeu_si256((__m256i *)table + i, vec_words(t, v));
         else
             vf_store((float *)table + (size_t)i * 16, vec_round(t, v));
-    }
-}
-/* Expands to X(type of rows, zero_first) for each pair of them.  Functions of these tables are not inlined: their registers and
- * constants do not fit where they are called. */
-#define FUSED_KINDS(X) X(DT_F16, false) X(DT_F16, true) X(DT_BF16, false) X(DT_BF16, true)
-
-/* Prefetches at most n of the tiles that are read next. */
-INLINE void prefetch_tiles(struct kv_next *next, uint32_t n)
-{
-    for (uint32_t i = 0; i < n && next->first < next->end; i++, next->first++) {
-        const unsigned char *p = next->piece[next->first / next->per].tile[next->first % next->per];
-        for (uint32_t k = 0; k < next->bytes; k += 64)
-            __builtin_prefetch(p + k, 0, 2);
     }
 }

@@ -21,7 +21,7 @@ static bool find_strips(const struct kv_reading *r, const struct kv_piece *at, u
     const uint32_t tile = r->codec->tile, row = affine_row_bytes(f, s->dim);
     const size_t head = affine_unit_at(f, s, tile, at->head, 0),
                  pairs = (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
-    if (nq > MOST || s->dtype == DT_F32 || s->dim % 64 || (f->bits == 8 && !f->zero_first))
+    if (nq > FUSED_MOST || s->dtype == DT_F32 || s->dim % 64 || (f->bits == 8 && !f->zero_first))
         return false;
     *out = (struct strips){.numbers = head, .at = head + pairs, .n = 0};
     if (n > FUSED_STRIPS) return false;
@@ -81,7 +81,7 @@ INLINE void picked(const uint32_t nq, const struct kv_reading *r, const struct s
             for (uint32_t i = i0; i < i0 + n; i++) {
                 const unsigned char *codes = s->codes[i] + (size_t)d * bits / 8 * KV_STRIP;
                 const float *qd = q + (size_t)d * nq;
-                vf acc[MOST];
+                vf acc[FUSED_MOST];
                 UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] =
                     d ? vf_load(p + k * ldp + i * KV_STRIP) : vf_zero();
                 for (uint32_t c = 0; c < chunk; c++, qd += nq) {
@@ -108,7 +108,7 @@ INLINE void computed(enum dtype t, const uint32_t nq, const struct kv_reading *r
     const uint32_t dim = r->shape->dim, pairs = affine_pairs(f, dim),
                    group = f->group ? MIN(f->group, dim) : dim;
     for (uint32_t i = 0; i < s->n; i++) {
-        vf acc[MOST], a = vf_zero(), b = a;
+        vf acc[FUSED_MOST], a = vf_zero(), b = a;
         UNROLL for (uint32_t k = 0; k < nq; k++) acc[k] = vf_zero();
         for (uint32_t d = 0; d < dim; d += 16) {
             const float *qd = q + (size_t)d * nq;
@@ -159,7 +159,7 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
         shift[c] = _mm_cvtsi32_si128((int)(c % per * bits));
     }
     for (uint32_t d = 0; d < dim; d += 64) {
-        vf acc[MOST][4];
+        vf acc[FUSED_MOST][4];
         float a[64] = {0}, b[64] = {0}; /* of 64 channels, or of 16 rows */
         const unsigned char *unit = NULL;
         UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < 4; c++) acc[i][c] =
@@ -200,14 +200,13 @@ INLINE void sums(enum dtype t, bool zero_first, const bool rows, const uint32_t 
     }
 }
 
-#define QUERIES(X, ...) X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define KINDS(X)                                                                                   \
-    QUERIES(X, DT_F16, false, false)                                                               \
-    QUERIES(X, DT_F16, true, false)                                                                \
-    QUERIES(X, DT_F16, true, true)                                                                 \
-    QUERIES(X, DT_BF16, false, false)                                                              \
-    QUERIES(X, DT_BF16, true, false)                                                               \
-    QUERIES(X, DT_BF16, true, true)
+    FUSED_QUERIES(X, DT_F16, false, false)                                                         \
+    FUSED_QUERIES(X, DT_F16, true, false)                                                          \
+    FUSED_QUERIES(X, DT_F16, true, true)                                                           \
+    FUSED_QUERIES(X, DT_BF16, false, false)                                                        \
+    FUSED_QUERIES(X, DT_BF16, true, false)                                                         \
+    FUSED_QUERIES(X, DT_BF16, true, true)
 #define ADD(t, zero, rows, nq)                                                                     \
     static void add_##t##_##zero##_##rows##_##nq(                                                  \
         const struct kv_reading *r, const struct strips *s, struct kv_next *next, uint32_t r0,     \
@@ -239,12 +238,12 @@ static add_fn *const add_of[] = {KINDS(ADD_NAME)};
 #define PICKED_NAME(none, nq) picked_##nq,
 typedef void score_fn(const struct kv_reading *r, const struct strips *s, struct kv_next *next,
                       const float *q, float *p, size_t ldp);
-QUERIES(COMPUTED, DT_F16)
-QUERIES(COMPUTED, DT_BF16)
-QUERIES(PICKED, )
-static score_fn *const computed_of[2][MOST] = {{QUERIES(COMPUTED_NAME, DT_F16)},
-                                               {QUERIES(COMPUTED_NAME, DT_BF16)}};
-static score_fn *const picked_of[MOST] = {QUERIES(PICKED_NAME, )};
+FUSED_QUERIES(COMPUTED, DT_F16)
+FUSED_QUERIES(COMPUTED, DT_BF16)
+FUSED_QUERIES(PICKED, )
+static score_fn *const computed_of[2][FUSED_MOST] = {{FUSED_QUERIES(COMPUTED_NAME, DT_F16)},
+                                                     {FUSED_QUERIES(COMPUTED_NAME, DT_BF16)}};
+static score_fn *const picked_of[FUSED_MOST] = {FUSED_QUERIES(PICKED_NAME, )};
 
 bool fused_score_each_avx512(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
                              struct kv_next *next, const float *q, uint32_t nq, float scale,
@@ -276,7 +275,8 @@ bool fused_add_each_avx512(const struct kv_reading *r, const struct kv_piece *at
                                           : 0,
                    kind = form + (r->shape->dtype != DT_F16 ? 3 : 0),
                    last = (s.n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
-    add_of[kind * MOST + nq - 1](r, &s, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o, ldo);
+    add_of[kind * FUSED_MOST + nq - 1](r, &s, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o,
+                                       ldo);
     return true;
 }
 #else

@@ -1,27 +1,9 @@
 /* strip_avx2.c - strips out of affine tiles with AVX2 and F16C (strip_vec.h has the kernels). */
 #if defined(__x86_64__)
+#include "dev/cpu/affine_avx2.h"
+#include "dev/cpu/fused.h"
 #include "dev/cpu/strip.h"
-#include "dev/cpu/vec_avx2.h"
 
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-
-INLINE vf vec_round(enum dtype t, vf x)
-{
-    if (t == DT_F32) return x;
-    if (t == DT_BF16) return vf_round_bf16(x);
-    return (vf){_mm256_cvtph_ps(_mm256_cvtps_ph(x.a, NEAREST)),
-                _mm256_cvtph_ps(_mm256_cvtps_ph(x.b, NEAREST))};
-}
-/* Rounded to 16 bits. */
-INLINE __m256i vec_words(enum dtype t, vf x)
-{
-    if (t == DT_F16)
-        return _mm256_set_m128i(_mm256_cvtps_ph(x.b, NEAREST), _mm256_cvtps_ph(x.a, NEAREST));
-    x = vf_round_bf16(x);
-    __m256i a = _mm256_srli_epi32(_mm256_castps_si256(x.a), 16);
-    __m256i b = _mm256_srli_epi32(_mm256_castps_si256(x.b), 16);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
-}
 INLINE void vec_put(enum dtype t, void *p, vf x)
 {
     if (t == DT_F32)
@@ -157,6 +139,8 @@ INLINE void vec_look_up_columns(const vwide *table, const uint32_t bits, const v
     }
 }
 
+#define STRIP_FEW    , .score_few = fused_score_avx2, .add_few = fused_add_avx2
+#define STRIP_RUN    FUSED_STRIPS
 #define STRIP_READER strip_reader_avx2
 #include "dev/cpu/strip_vec.h"
 #else
