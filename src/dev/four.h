@@ -20,6 +20,10 @@ static inline void four_store(float *x, four v)
 {
     __builtin_memcpy(x, &v, sizeof v);
 }
+static inline four four_all(float x)
+{
+    return (four){x, x, x, x};
+}
 /* Returns a where a comparison held (its bits are 1), else b. */
 static inline four four_pick(four_ints held, four a, four b)
 {

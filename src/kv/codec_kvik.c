@@ -55,11 +55,6 @@ static inline float total(const struct chains *s)
     return (s->of[0] + s->of[2]) + (s->of[1] + s->of[3]) + s->last;
 }
 
-static inline four four_all(float x)
-{
-    return (four){x, x, x, x};
-}
-
 /* Adds the products of values d to d + 3, or of as many as the row has, to a sum. */
 static inline void add_products(struct chains *s, four x, four y, uint32_t d, uint32_t n)
 {
@@ -251,22 +246,14 @@ static inline void turn_four(const float *from, uint32_t apart, float *to, uint3
     four_store(to + 3 * to_apart, (four){AB[2], AB[3], CE[2], CE[3]});
 }
 
-/* Adds n values, or takes them away. */
-static void add_row(float *sum, const float *x, uint32_t n)
+/* Adds n values times `sign` to a sum.  The sign is 1 or -1, so the products are exact. */
+static inline void add_row(float *sum, const float *x, uint32_t n, float sign)
 {
     uint32_t d = 0;
     for (; d + 4 <= n; d += 4)
-        four_store(sum + d, four_load(sum + d) + four_load(x + d));
+        four_store(sum + d, four_load(sum + d) + four_load(x + d) * sign);
     for (; d < n; d++)
-        sum[d] += x[d];
-}
-static void take_row(float *sum, const float *x, uint32_t n)
-{
-    uint32_t d = 0;
-    for (; d + 4 <= n; d += 4)
-        four_store(sum + d, four_load(sum + d) - four_load(x + d));
-    for (; d < n; d++)
-        sum[d] -= x[d];
+        sum[d] += x[d] * sign;
 }
 
 /* Reads a strip of 16 rows as floats, beginning with row `row`. */
@@ -301,7 +288,7 @@ static void put_mean(const struct source *from, uint32_t row0, uint32_t a, uint3
         for (uint32_t r = MAX(r0, a); r < r0 + KV_STRIP; r++) {
             const float *row = x + (size_t)(r - r0) * dim;
             if (!finite_row(row, dim)) continue;
-            add_row(mean, row, dim);
+            add_row(mean, row, dim, 1);
             n++;
         }
     }
@@ -323,7 +310,7 @@ static void put_row(const struct kvik *k, uint32_t dim, float *x, const float *m
 {
     float scale = NAN;
     if (k->f.turned) hadamard_turn(&k->f.turn, x);
-    if (k->f.mean) take_row(x, mean, dim);
+    if (k->f.mean) add_row(x, mean, dim, -1);
     if (finite_row(x, dim)) scale = k->f.bits == 8 ? code8(x, dim, q) : code_levels(k, x, dim, q);
     kv_row_put(DT_BF16, unit, r, scale);
 }
