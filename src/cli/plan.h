@@ -19,6 +19,7 @@ struct plan_row {
     char *own;                           /* owned config, or NULL */
     char *refused;                       /* owned: why there are no numbers */
     enum plan_rank rank;
+    bool on_disk;   /* rows can leave memory, whatever the rank */
     uint32_t order; /* index in the list of planned rows, in which more bits come first */
     kvik_cache *cache;
     /* bytes of one sequence.  further: bytes that each further sequence adds if it shares the prompt */

@@ -24,18 +24,22 @@ static bool encodes(json_t *o, const char *key)
     return backend && strcmp(backend, "none") != 0;
 }
 
-/* Returns the rank of a strategy that the user named. */
-static enum plan_rank rank_of(const char *implementation, const char *config)
+/* Finds the rank of a strategy that the user named, and whether its rows can leave memory. */
+static void classify(struct plan_row *r)
 {
     json_t *o = NULL;
+    const char *config = r->config, *implementation = r->implementation;
     if (config) (void)json_parse(config, strlen(config), "--cache-config", &o);
     bool forgets = config_value(o, "sliding_window") || config_value(o, "window_length");
     bool quantized = encodes(o, "backend") || encodes(o, "backend_key") ||
                      encodes(o, "backend_value") || !strcmp(implementation, "quantized");
-    bool disk =
+    r->on_disk =
         json_is_true(config_value(o, "offloading")) || !strncmp(implementation, "offloaded", 9);
     json_decref(o);
-    return forgets ? PLAN_FORGETS : quantized ? PLAN_QUANTIZED : disk ? PLAN_DISK : PLAN_EXACT;
+    r->rank = forgets      ? PLAN_FORGETS
+              : quantized  ? PLAN_QUANTIZED
+              : r->on_disk ? PLAN_DISK
+                           : PLAN_EXACT;
 }
 
 /* Adds the strategies of this build: native rows, each codec with each number of bits, and rows on disk. */
@@ -60,8 +64,8 @@ static int add_all(struct plan *v)
     }
     json_decref(o);
     if (status) return status;
-    return add_strategy(v, (struct plan_row){.implementation = "offloaded", .rank = PLAN_DISK},
-                        "offloaded", false);
+    struct plan_row disk = {.implementation = "offloaded", .rank = PLAN_DISK, .on_disk = true};
+    return add_strategy(v, disk, "offloaded", false);
 }
 
 int plan_rows(struct plan *v, const char *implementation, const struct arg_list *configs)
@@ -74,7 +78,7 @@ int plan_rows(struct plan *v, const char *implementation, const struct arg_list 
         char name[96];
         snprintf(name, sizeof name, "%s%s%s", implementation ? implementation : "",
                  implementation && r.config ? " " : "", r.config ? r.config : "");
-        r.rank = rank_of(r.implementation, r.config);
+        classify(&r);
         status = add_strategy(v, r, name, false);
     }
     return status;
@@ -86,7 +90,7 @@ static int open_cache(const struct plan *v, struct plan_row *r)
         &v->is.engine->common,
         &(struct cache_options){r->implementation, r->config, v->beams, v->context,
                                 /* a limit decides how much of a cache on disk stays in memory */
-                                r->rank == PLAN_DISK ? v->memory : 0});
+                                r->on_disk ? v->memory : 0});
     c.no_prefix_cache = false; /* the index is part of what a cache takes */
     c.on_full = NULL;
     return kvik_cache_open(v->is.engine->model, &c, &r->cache);

@@ -46,6 +46,16 @@ for config in '{}' '{"backend":"kvik"}'; do
     check "a cache that is planned with $config holds the run" status 0
 done
 
+# A cache whose rows can go to disk is planned with the limit, whatever else it does with its rows, and runs in it.
+for config in '{"offloading":true}' '{"backend":"kvik","offloading":true}' '{"window_length":300,"num_sink_tokens":4,"offloading":true}'; do
+    run plan "$model" --context 1000 --decoded 100 --memory 300K --bytes-only --json --cache-config "$config"
+    check "plan --memory: $config fits" json \
+        "[(c['fits'], c['needed_bytes'] <= 300 << 10) for c in o['caches']] == [(True, True)]"
+    run generate "$model" --input-ids "$(seq -s, 3 299),$(seq -s, 3 299),$(seq -s, 3 308)" --max-new-tokens 100 --min-new-tokens 100 \
+        --cache-config "$config" --cache-memory 300K
+    check "and runs in it" status 0
+done
+
 # With a memory limit: the best first; what does not fit says up to where it would.
 run plan "$model" --context 1000 --memory 300K --bytes-only --json
 check "plan --memory: what fits comes first" json \
