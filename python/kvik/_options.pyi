@@ -127,7 +127,7 @@ class CallOptions(TypedDict, total=False):
     cache_implementation: Optional[Union[Literal["dynamic", "static", "offloaded", "offloaded_static", "quantized", "sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "sink", "mamba", "dynamic_full", "offloaded_dynamic"], str]]
     """how the cache stores the past. dynamic: grows as needed; static: reserves memory for max_cache_len tokens; offloaded: streams from disk; quantized: stores few bits; sink: keeps the first and the last tokens alone"""
     cache_config: Optional[Configuration]
-    """settings of any cache as a JSON object: max_cache_len (strict), sliding_window, window_length with num_sink_tokens, backend, nbits, k_bits, v_bits, layers, axis_key, axis_value, q_group_size, residual_length, offloading, offload_only_non_sliding, moved_chunks"""
+    """settings of any cache as a JSON object: max_cache_len (strict), sliding_window, window_length with num_sink_tokens, backend, nbits, k_bits, v_bits, max_kld, layers, axis_key, axis_value, q_group_size, residual_length, offloading, offload_only_non_sliding, moved_chunks"""
     cross_cache_implementation: Optional[Union[Literal["dynamic", "static", "offloaded", "quantized", "mamba", "dynamic_full", "offloaded_dynamic"], str]]
     """how the rows of an encoder are stored, in models with one; none: as they were computed"""
     cross_cache_config: Optional[Configuration]

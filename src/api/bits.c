@@ -299,6 +299,17 @@ static int prepare(struct choosing *w)
     return w->logits && w->other && w->p ? 0 : ERR_NOMEM;
 }
 
+/* Says why opening the cache takes long. */
+static void tell_begin(const kvik_cache_config *config, const struct choosing *w)
+{
+    char line[SHOWN];
+    if (!config->on_notice) return;
+    snprintf(line, sizeof line,
+             "nbits \"auto\" measures this model once, with about %u windows of %u tokens",
+             (unsigned)countof(ladder) * 2, w->window);
+    config->on_notice(config->notice_ctx, line);
+}
+
 static void tell_choice(const kvik_cache_config *config, const struct bits_kept *b, double limit)
 {
     char line[SHOWN];
@@ -347,6 +358,7 @@ int bits_choose(kvik_model *m, const kvik_cache_config *config, struct preset_ch
     *s = was;
     bits_kept_done(&b);
     int e = prepare(&w);
+    if (e >= 0) tell_begin(config, &w);
     if (e >= 0) e = search(&w, &b);
     drop_candidates(&w);
     if (e >= 0) e = replace_auto(s, &b);

@@ -72,6 +72,7 @@ static int open_cache(const struct eval *v, struct eval_row *r)
     kvik_cache_config c =
         cache_config(o, &(struct cache_options){NULL, r->config, 1, v->window, o->cache_memory});
     c.step_tokens = 2 * EVAL_BLOCK;
+    c.on_notice = say_notice;
     TRY(kvik_cache_open(v->is.engine->model, &c, &r->cache));
     return kvik_cache_new(r->cache, &r->seq);
 }
@@ -252,6 +253,19 @@ static void summarize(const struct eval *v, struct eval_row *r)
     r->bits = bits_of(r, values_of(v));
 }
 
+/* Says that divergences of 0 are no merit if no row was quantized. */
+static void tell_unchanged(const struct eval *v)
+{
+    uint32_t n = 0;
+    for (const struct eval_row *r = v->row + 1; r < v->row + v->n_rows; r++)
+        n += !r->refused && r->at.identical && r->bits < v->row->bits;
+    if (n)
+        say_line(
+            "%u cache%s predicted what the reference did, bit for bit: a window of %u tokens may be "
+            "too short for rows to be quantized; give a longer --context",
+            n, n == 1 ? "" : "s", v->window);
+}
+
 /* Feeds one window to all caches. */
 static int run_window(struct eval *v, uint32_t w, struct progress *p)
 {
@@ -293,6 +307,7 @@ int eval_run(struct eval *v)
     progress_end(&p);
     for (struct eval_row *r = v->row; !status && r < v->row + v->n_rows; r++)
         if (!r->refused) summarize(v, r);
+    if (!status) tell_unchanged(v);
     v->seconds = now_seconds() - begun;
     return status;
 }

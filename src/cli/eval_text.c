@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "cli/eval.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Finds the tokens that the tokenizer puts before a text, from the ids of a text of one letter. */
@@ -37,7 +38,7 @@ static int read_ids(struct eval *v, const kvik_tokenizer *t)
     size_t n_bytes, n;
     int32_t *ids;
     FILE *f = fd_stream(v->text);
-    if (!f) return ERR(NOTFOUND, "--text: %s cannot be read", v->text);
+    if (!f) return ERR(NOTFOUND, "--text: %s cannot be read: %s", v->text, strerror(errno));
     int e = read_all(f, v->text, &text, &n_bytes);
     fclose(f);
     if (e < 0) return e;
@@ -45,7 +46,7 @@ static int read_ids(struct eval *v, const kvik_tokenizer *t)
     digest_hex(digest, v->sha256);
     e = kvik_tokenizer_encode(t, text, n_bytes, false, &ids, &n);
     mem_free(text);
-    if (e < 0) return e;
+    if (e < 0) return err_prefix(e, "--text: %s", v->text), e;
     if (n > UINT32_MAX / 2) {
         kvik_free(ids);
         return ERR(LIMIT, "--text: %s has %zu tokens, the limit is %u; give a part of it", v->text,

@@ -93,6 +93,7 @@ static int open_cache(const struct plan *v, struct plan_row *r)
                                 r->on_disk ? v->memory : 0});
     c.no_prefix_cache = false; /* the index is part of what a cache takes */
     c.on_full = NULL;
+    c.on_notice = say_notice;
     return kvik_cache_open(v->is.engine->model, &c, &r->cache);
 }
 

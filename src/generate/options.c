@@ -156,7 +156,7 @@
     X("cache", cache_config, cache_config, CACHE_CONFIG, , 0, 0, NULL,                             \
       "settings of any cache as a JSON object: max_cache_len (strict), "                           \
       "sliding_window, window_length with num_sink_tokens, backend, nbits, k_bits, "               \
-      "v_bits, layers, axis_key, axis_value, q_group_size, residual_length, "                      \
+      "v_bits, max_kld, layers, axis_key, axis_value, q_group_size, residual_length, "             \
       "offloading, offload_only_non_sliding, moved_chunks")                                        \
     X("cache", cross_cache_implementation, cross_cache_implementation, CACHE, , 0, 0,              \
       "dynamic|static|offloaded|quantized",                                                        \

@@ -54,7 +54,8 @@ static int take_layer(const char *what, const char *name, const json_t *v, struc
     const json_t *value;
     errno = 0;
     long n = strtol(name, &end, 10);
-    if (end == name || *end || errno || n <= -KV_LAYER_MOST || n >= KV_LAYER_MOST)
+    bool digit = strchr("-0123456789", *name); /* strtol takes spaces and a plus, too */
+    if (!digit || end == name || *end || errno || n <= -KV_LAYER_MOST || n >= KV_LAYER_MOST)
         return ERR(ARG, "%s: layers: \"%.20s\" is no number of a layer, such as \"0\" or \"-1\"",
                    what, name);
     if (!json_is_object(v))

@@ -21,10 +21,17 @@ same() { [ -s "$work/$1" ] && cmp -s "$work/$1" "$work/$2"; }
 choose first --cache-config "$auto" --threads 1
 check "auto succeeds" status 0
 check "what was chosen is told in one line" [ "$(wc -l <"$work/first")" = 1 ]
+check "before that, that it is measured" err_has '^nbits "auto" measures this model once, with about 14 windows of 1024 tokens$'
 check "it names the divergence and the limit" grep -q 'mean KLD 0\.00[0-4].*max_kld 0.005$' "$work/first"
 check "it is kept" [ "$(kept)" = 1 ]
 choose again --cache-config "$auto" --threads 1
 check "a later run has the same choice" same first again
+check "and measures nothing" sh -c "! grep -q 'measures this model' '$work/err'"
+run plan "$work/tiny" --context 600 --bytes-only --cache-config "$auto"
+check "kvik plan tells the choice" sh -c "grep -q '^nbits \"auto\" chose' '$work/err'"
+run eval "$work/tiny" --text examples/text/nowhere.txt --context 512 --tokens 1 --cache-config "$auto"
+check "and so does kvik eval" sh -c "grep -q '^nbits \"auto\" chose' '$work/err'"
+check "a window with tiles that are full is long enough" sh -c "! grep -q 'too short' '$work/err'"
 
 # The measure is that of kvik eval, to the last digit that is told.  It is taken in the order of sums that nearly all instruction sets share.
 export KVIK_ISA=ref

@@ -9,6 +9,7 @@ check "the texts that figures are measured with are the ones named" sh -c "cd ex
 run eval "$work/tiny" --text "$work/text" --context 64 --tokens 100 --threads 1 --json --report "$work/r.html"
 check "eval succeeds" status 0
 check "eval announces its work" err_has "4 windows of 64 tokens, [1-9][0-9]* caches beside the reference"
+check "eval says that a window is too short for tiles of 128 rows" err_has '[1-9][0-9]* caches predicted what the reference did, bit for bit: a window of 64 tokens'
 cp "$work/out" "$work/all"
 check "eval: every codec of the build, with each number of bits" json \
     "o['caches'][0]['reference'] and {'quanto 4 bits', 'quanto 2 bits', 'hqq 8 bits', 'hqq 4 bits', 'hqq 3 bits', 'hqq 2 bits', 'hqq 1 bit'} <= {c['rows'] for c in o['caches']}"
@@ -55,7 +56,10 @@ refused "a text that is too short" 2 'needs 1025; give a longer text or a smalle
 run eval "$work/tiny"
 refused "no text" 2 'needs --text FILE'
 run eval "$work/tiny" --text "$work/absent"
-refused "a text that is not there" 1 'absent'
+refused "a text that is not there" 1 'absent cannot be read: No such file'
+printf 'abc\377' >"$work/binary"
+run eval "$work/tiny" --text "$work/binary"
+refused "a text that is none" 1 'binary: text is not UTF-8'
 run eval $golden/models/llama-bf16-long --text "$work/text"
 refused "a model without a tokenizer" 1 'has no tokenizer'
 run eval $golden/models/t5 --text "$work/text"

@@ -127,6 +127,8 @@ static void test_refused(void **state)
         {"{\"1\":{\"nbits\":true}}", "layers \"1\": nbits must be a number of bits"},
         {"{\"1\":{\"axis_key\":1}}", "layers \"1\": unknown key \"axis_key\""},
         {"{\"1\":{\"k_bits\":4,\"nbits_key\":8}}", "layers \"1\": nbits_key is given twice"},
+        {"{\" 1\":{\"nbits\":8}}", "layers: \" 1\" is no number of a layer"},
+        {"{\"+1\":{\"nbits\":8}}", "layers: \"+1\" is no number of a layer"},
         {"{\"1\":8}", "layers \"1\" must be an object"},
         {"[8,4,4]", "layers must be an object"},
     };
