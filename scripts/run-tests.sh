@@ -308,6 +308,7 @@ long_soak() {
     build all || return
     find_model
     launch soak python3 tests/serve/soak.py
+    launch sockets python3 tests/serve/sockets.py
     launch long-requests python3 tests/serve/long_requests.py
     gather
     grep -hE '^soak:| times parked|: worst' "$logs/soak.log" "$logs/long-requests.log"

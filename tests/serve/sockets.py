@@ -364,6 +364,18 @@ for line in said.decode().splitlines():
 check("and its texts are those of a client that reads", texts == want, [(i, a, b) for i, (a, b) in enumerate(zip(texts, want)) if a != b][:1])
 check("slow readers: ends", s.stop() == 0, s.said)
 
+# --- A client that never reads does not keep a server that ends for longer than 30 seconds.
+if os.environ.get("KVIK_TEST_LONG") == "1":
+    s = Server(MODEL)
+    with socket.socket() as c:
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(("127.0.0.1", s.port))
+        c.sendall(request(b"/v1/completions", dict(body, n=64, stream=True)))
+        c.recv(1, socket.MSG_PEEK)
+        begun = time.time()
+        check("a client that never reads: the server ends", s.stop() == 0, s.said)
+        check("a client that never reads: and not before it had time", time.time() - begun > 29, time.time() - begun)
+
 # --- An address of IPv6.
 try:
     with socket.socket(socket.AF_INET6) as c:
