@@ -45,6 +45,9 @@ static int add_block(struct buf *b, const json_t *block, size_t at, const char *
 {
     const json_t *source = json_object_get(block, "source"), *text = json_object_get(block, "text");
     if (is(block, "document") && is(source, "text")) text = json_object_get(source, "data");
+    if (text && !json_is_null(text) && !json_is_string(text))
+        return ERR(ARG, "messages.%zu.content: the text of a block must be a string, not %s", at,
+                   JSON_QUOTE(text));
     if (!json_is_string(text))
         return ERR(UNSUPPORTED,
                    "messages.%zu.content: a block of type \"%.40s\"; this model reads text", at,

@@ -344,6 +344,16 @@ int ask_moved_chunks(struct documents *d, const json_t *body)
     uint32_t recompute = 0;
     if (!given || json_is_null(given)) return 0;
     TRY(ask_types(body, &type, 1));
+    /* a key that is spelled in another way would change the answer by more than was asked for */
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)given, key, v)
+    {
+        if (strcmp(key, "recompute") != 0 && strcmp(key, "fraction") != 0)
+            return ERR(ARG,
+                       "field \"moved_chunks\" has no key \"%.60s\"; it has recompute and fraction",
+                       key);
+    }
     TRY(json_get_u32(given, "moved_chunks", "recompute", 0, most, &recompute));
     TRY(json_get_f64(given, "moved_chunks", "fraction", &d->fraction));
     if (!(d->fraction >= 0 && d->fraction <= 1))

@@ -21,6 +21,9 @@ int ask_join(const json_t *content, const char *list, size_t at, json_t **out)
     {
         const json_t *text = json_is_string(part) ? part : json_object_get(part, "text");
         const char *type = json_string_value(json_object_get(part, "type"));
+        if (text && !json_is_null(text) && !json_is_string(text) && e >= 0)
+            e = ERR(ARG, "field \"%s[%zu].content[%zu].text\" must be a string, not %s", list, at,
+                    i, JSON_QUOTE(text));
         if (!json_is_string(text)) text = json_object_get(part, "refusal");
         if (!json_is_string(text) && e >= 0)
             e = ERR(UNSUPPORTED,

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pty
+import random
 import select
 import shutil
 import signal
@@ -563,6 +564,42 @@ def test_stop():
     check("without it the rest comes", r.returncode == 0 and read(r.stdout.strip()) == gguf, r.stderr)
 
 
+def wrong_names():
+    """Returns the names in the cache that lead to no whole file."""
+    bad = []
+    for d, _, files in os.walk(cache):
+        for path in (os.path.join(d, f) for f in files):
+            name = os.path.basename(path)
+            if "/refs" in d and not os.path.isdir(os.path.join(d.split("/refs")[0], "snapshots", read(path).decode())):
+                bad.append(path)
+            elif os.path.islink(path) and not os.path.exists(path):
+                bad.append(path)
+            elif d.endswith("/blobs") and "incomplete" not in name and name not in (hashlib.sha256(read(path)).hexdigest(), git_sha(read(path))):
+                bad.append(path)
+    return bad
+
+
+def test_storm():
+    """Downloads and removals at once, some of which are killed."""
+    forget()
+    draw = random.Random(7)
+    words = [("pull", "org/safe"), ("pull", "org/safe@v1"), ("pull", "org/quants:Q8_0"), ("pull", "org/quants:Q2_K"), ("rm", "org/safe"),
+             ("rm", "org/safe@v1"), ("rm", "org/quants:Q8_0"), ("rm", "org/quants"), ("models", "--names")]
+    for _ in range(25 if os.environ.get("KVIK_TEST_LONG") == "1" else 4):
+        hub.fault("[0-9a-f]{64}", ("slow", 0.005), 99)
+        running = [subprocess.Popen([KVIK, *draw.choice(words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env) for _ in range(6)]
+        for p in running:
+            if draw.random() < 0.4:
+                time.sleep(0.3 * draw.random())
+                p.send_signal(draw.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+        for p in running:
+            p.wait(PATIENCE)
+        bad = wrong_names()
+        check("pull and rm at once, some killed: every name leads to a whole file", not bad, bad)
+        hub.reset()
+    check("and then all of it comes", all(kvik(*w).returncode == 0 for w in words[:4]) and not wrong_names())
+
+
 def test_readonly():
     forget()
     kvik("pull", "org/gguf")
@@ -735,6 +772,6 @@ def test_offer():
 
 
 for test in (test_names, test_layout, test_shards, test_gguf, test_split, test_remove, test_shared, test_tokens, test_places, test_faults, test_lies, test_pages, test_tls,
-             test_stop, test_readonly, test_links, test_parts, test_sums, test_offer):
+             test_stop, test_storm, test_readonly, test_links, test_parts, test_sums, test_offer):
     test()
 finish()

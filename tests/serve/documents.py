@@ -102,13 +102,18 @@ check("the server goes on after clients that left", t["reused"] >= len(DOCS[1]) 
 
 # --- Errors.
 for name, given, code in [("no object", 3, 400), ("a negative number", {"recompute": -1}, 400), ("a fraction above 1", {"fraction": 1.5}, 400),
-                          ("a text", {"recompute": "x"}, 400)]:
+                          ("a text", {"recompute": "x"}, 400), ("a key that it does not have", {"recomputed": 32}, 400)]:
     got = s.post("/v1/chat/completions", body([0], moved=given))
     check(f"moved_chunks with {name} is refused", got[0] == code and "moved_chunks" in got[1]["error"]["message"], got)
 wrong = body([0], moved={})
 wrong["messages"][0]["content"][2]["movable"] = "yes"
 got = s.post("/v1/chat/completions", wrong)
 check("a mark that is no boolean is refused", got[0] == 400 and "movable" in got[1]["error"]["message"], got)
+for path, name in (("/v1/chat/completions", "content[2].text"), ("/v1/messages", "the text of a block")):
+    wrong = body([0], moved={})
+    wrong["messages"][0]["content"][2]["text"] = 5
+    got = s.post(path, wrong)
+    check(f"{path}: a text of another type is named", got[0] == 400 and name in got[1]["error"]["message"] and "must be a string, not 5" in got[1]["error"]["message"], got)
 check("the server ends", s.stop() == 0)
 off = Server(tiny(NAME))
 got = off.post("/v1/chat/completions", body([0, 1], moved={}))
