@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_MOST = 4 << 20, PAGES = 256, INDEX_MOST = 64 << 20 };
 #define SPARE ((uint64_t)64 << 20) /* bytes that stay free on the disk */
@@ -208,18 +209,21 @@ static bool is_weights(const char *path)
 }
 
 /* Makes the links, those of the weights last.  If the process ends or a link cannot be made, the incomplete snapshot
- * has no weights, and so no program takes it for a model. */
+ * has no weights, and so no program takes it for a model.  No link is made if contents are missing. */
 static int link_all(const struct download *w)
 {
     const struct listing *l = &w->out->list;
-    for (int weights = 0; weights < 2; weights++)
+    bool whole = true;
+    for (size_t i = 0; i < l->n && whole; i++)
+        whole = !l->file[i].wanted || is_here(w, &l->file[i]);
+    for (int weights = 0; whole && weights < 2; weights++)
         for (size_t i = 0; i < l->n; i++) {
             const struct listed *f = &l->file[i];
             if (f->wanted && is_weights(f->path) == weights &&
                 !store_has_file(&w->store, w->out->commit, f->path, f->size))
                 TRY(store_link(&w->store, w->out->commit, f->path, f->blob));
         }
-    if (all_linked(w)) return 0;
+    if (whole && all_linked(w)) return 0;
     return ERR(BUSY, "%s: another process has removed a file of it; the same command goes on",
                w->how->name->repo);
 }
@@ -242,7 +246,7 @@ static int fetch_index(struct download *w, const struct listed *index)
     return w->out->missing_bytes > known ? ask_person(w) : 0;
 }
 
-/* Downloads what is missing, then makes the links. */
+/* Downloads what is missing. */
 static int fetch_all(struct download *w)
 {
     struct listing *l = &w->out->list;
@@ -255,7 +259,7 @@ static int fetch_all(struct download *w)
         for (size_t i = 0; i < l->n; i++)
             if (l->file[i].wanted && l->file[i].large == large && !is_here(w, &l->file[i]))
                 TRY(fetch(w, &l->file[i]));
-    return link_all(w);
+    return 0;
 }
 
 /* Lets the revision name the commit, unless it already does. */
@@ -272,6 +276,18 @@ static int set_ref(const struct download *w)
         if (path_exists(ref)) return 0;
     }
     return store_ref(&w->store, revision, w->out->commit);
+}
+
+/* Makes the names of what is here now. */
+static int publish(const struct download *w)
+{
+    int lock;
+    TRY(store_make(&w->store)); /* another process may have removed the repository meanwhile */
+    TRY(store_lock_names(&w->store, &w->watch, &lock));
+    int e = link_all(w);
+    if (e >= 0) e = set_ref(w);
+    if (lock >= 0) close(lock);
+    return e;
 }
 
 static void on_show(void *ctx, const char *what, uint64_t done, uint64_t total)
@@ -305,13 +321,16 @@ static int work(struct download *w)
     if (index && is_here(w, index)) TRY(read_index(w, index));
     if (w->how->dry) return 0;
     if (all_linked(w)) {
-        /* in a cache that cannot be written, the model is complete without a ref */
-        (void)set_ref(w);
+        /* in a cache that cannot be written, the model is complete without a ref and a lock */
+        int lock;
+        (void)store_lock_names(&w->store, &w->watch, &lock);
+        if (all_linked(w)) (void)set_ref(w);
+        if (lock >= 0) close(lock);
         return 0;
     }
     if (p->missing) TRY(ask_person(w));
     TRY(fetch_all(w));
-    return set_ref(w);
+    return publish(w);
 }
 
 /* Chooses from a snapshot as choice_make chooses from a list: safetensors, else the only .gguf file, else the file

@@ -198,7 +198,7 @@ static int remove_parts(int folder, char *at, struct removed *r)
 static int check_lock(void *ctx, int dir, const char *name, const struct stat *st)
 {
     const char *repo = ctx;
-    if (!S_ISREG(st->st_mode)) return 0;
+    if (!S_ISREG(st->st_mode) || !strcmp(name, STORE_NAMES ".lock")) return 0;
     int fd = fd_lockable_at(dir, name);
     if (fd < 0) return 0;
     bool busy = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
@@ -293,6 +293,9 @@ int hub_remove(const struct hub_name *name, struct removed *out)
     int fd = fd_open(cache, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return failed(cache);
     snprintf(at, sizeof at, ".locks/%.1000s", strrchr(s.folder, '/') + 1);
+    int lock;
+    (void)store_lock_names(
+        &s, NULL, &lock); /* what may be removed may lie beside locks that may not be taken */
     int e = walk_folder(fd, at, DEEPEST, check_lock, (void *)(uintptr_t)name->repo);
     bool last = *name->revision && !*name->pick && snapshots(s.folder) == 1 &&
                 hub_snapshot(s.folder, name->revision, at);
@@ -300,6 +303,7 @@ int hub_remove(const struct hub_name *name, struct removed *out)
         e = (*name->revision || *name->pick) && !last ? remove_part(&s, name, out)
                                                       : remove_repo(fd, &s, out);
     if (e >= 0 && *name->pick && !snapshots(s.folder)) e = remove_repo(fd, &s, out);
+    if (lock >= 0) close(lock);
     close(fd);
     return e;
 }

@@ -120,6 +120,18 @@ int store_lock(const struct store *s, const char *blob, const struct hub_watch *
     }
 }
 
+int store_lock_names(const struct store *s, const struct hub_watch *watch, int *fd)
+{
+    struct hub_watch quiet = watch ? *watch : (struct hub_watch){0};
+    quiet.says = NULL; /* it is held for moments */
+    *fd = -1;
+    for (int tries = 0;; tries++) { /* a removal that ends takes the folder of the locks with it */
+        TRY(make_dirs(s->locks, strlen(s->cache)));
+        int e = store_lock(s, STORE_NAMES, &quiet, fd);
+        if (e != ERR_IO || tries == 8 || dir_exists(s->locks)) return e;
+    }
+}
+
 static bool has_size(const char *path, uint64_t size)
 {
     struct stat st;

@@ -17,6 +17,10 @@ int store_room(const struct store *s, uint64_t *out);
  * closes, or -1 where the file system has no locks.  Two processes may then write the temporary file at the same
  * time, which does no harm (blob.c). */
 int store_lock(const struct store *s, const char *blob, const struct hub_watch *watch, int *fd);
+/* Takes the lock of the repository's names, under which links and refs are made, and all is removed.  So no link is made to
+ * contents that go at that moment.  Returns a descriptor in *fd, as store_lock does. */
+#define STORE_NAMES "kvik"
+int store_lock_names(const struct store *s, const struct hub_watch *watch, int *fd);
 /* True if the contents are in blobs with this size.  Over NFS what another machine has just made is seen, since the
  * directory is opened anew. */
 bool store_has_blob(const struct store *s, const char *blob, uint64_t size);

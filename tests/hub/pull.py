@@ -720,6 +720,37 @@ def test_parts():
     check("a file that goes while others come: the same command goes on", kvik("pull", "org/safe").returncode == 0)
 
 
+def test_names_locked():
+    """Names are made and removed under one lock of the repository."""
+    forget()
+    sha = hashlib.sha256(gguf).hexdigest()
+    locks, blob = os.path.join(cache, ".locks/models--org--gguf"), os.path.join(folder("org/gguf"), "blobs", sha)
+
+    def locked(*words):
+        os.makedirs(locks, exist_ok=True)
+        f = open(os.path.join(locks, "kvik.lock"), "w")
+        fcntl.flock(f, fcntl.LOCK_EX)
+        return f, subprocess.Popen([KVIK, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    f, p = locked("pull", "org/gguf")
+    until = time.time() + PATIENCE
+    while time.time() < until and not os.path.exists(blob):
+        time.sleep(0.02)
+    time.sleep(0.2)
+    check("while a removal runs no link is made", p.poll() is None and not names(os.path.join(folder("org/gguf"), "snapshots")))
+    os.unlink(blob)
+    f.close()
+    out, err = p.communicate(timeout=PATIENCE)
+    check("and none to what was removed", p.returncode == 1 and "removed a file" in err and not names(os.path.join(folder("org/gguf"), "snapshots"))
+          and not names(os.path.join(folder("org/gguf"), "refs")), (p.returncode, err))
+    check("the same command goes on", kvik("pull", "org/gguf").returncode == 0 and not wrong_names())
+    f, p = locked("rm", "org/gguf")
+    time.sleep(0.3)
+    check("while links are made nothing is removed", p.poll() is None and os.path.exists(blob))
+    f.close()
+    out, err = p.communicate(timeout=PATIENCE)
+    check("and then it is", p.returncode == 0 and not os.path.exists(folder("org/gguf")) and not os.path.exists(locks), (p.returncode, err))
+
+
 def test_sums():
     forget()
     entries = [hub.repos["org/shards"].entry(COMMIT, n) for n in ("config.json", "model.safetensors.index.json")]
@@ -772,6 +803,6 @@ def test_offer():
 
 
 for test in (test_names, test_layout, test_shards, test_gguf, test_split, test_remove, test_shared, test_tokens, test_places, test_faults, test_lies, test_pages, test_tls,
-             test_stop, test_storm, test_readonly, test_links, test_parts, test_sums, test_offer):
+             test_stop, test_storm, test_readonly, test_links, test_parts, test_names_locked, test_sums, test_offer):
     test()
 finish()
