@@ -219,6 +219,7 @@ struct engine {
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;
     struct kvik_shared *shared; /* --prefix-store, or NULL */
+    bool told_shared;           /* the user knows that it fails */
 };
 /* Merges --generation-config with the options of the command line, which win, and checks them before anything is
  * loaded.  The keys of *out have '_'.  The file is read only once.  Returns an exit status. */
@@ -293,6 +294,8 @@ int engine_store(struct engine *s, const char *address);
 int64_t engine_fetch(struct engine *s, const int32_t *ids, size_t n, size_t have, kvik_seq *seq);
 /* Puts the rows of a sequence into the store, if there is one. */
 void engine_share(struct engine *s, kvik_seq seq);
+/* Closes the store, after its writes, and says if it fails. */
+void engine_unshare(struct engine *s);
 
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is
  * printed at the end.  Printed text ends with a newline. */

@@ -318,7 +318,7 @@ int engine_prefix(const struct engine *s, const char *dir)
 int engine_close(struct engine *s, int status)
 {
     if (s->has_g) kvik_generation_done(&s->g);
-    kvik_shared_close(s->shared);
+    engine_unshare(s);
     kvik_cache_close(s->assistant_cache);
     kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);

@@ -10,13 +10,36 @@
 
 #define FIRST 0.1
 #define EACH  0.0002
-enum { MOST_FLUSHES = 50, FLUSH_MS = 100 };
+enum { MOST_FLUSHES = 50, FLUSH_MS = 100, LAST_FLUSHES = 10 };
 
 int engine_store(struct engine *s, const char *address)
 {
     if (!address) return 0;
     int e = kvik_shared_open(s->cache, address, &s->shared);
     return e < 0 ? err_prefix(e, "--prefix-store"), say_error(e) : 0;
+}
+
+/* Says that the store fails, once in a run: a wrong address would else be noticed by nobody.  Returns true if it fails. */
+static bool tell_failure(struct engine *s)
+{
+    kvik_shared_state now = {.size = sizeof now};
+    if (kvik_shared_look(s->shared, &now) < 0 || !(now.reads_fail || now.writes_fail)) return false;
+    if (!s->told_shared) say_line("--prefix-store: %s; prompts are computed", now.error);
+    s->told_shared = true;
+    return true;
+}
+
+void engine_unshare(struct engine *s)
+{
+    int all = 0;
+    if (!s->shared) return;
+    for (int i = 0; i < LAST_FLUSHES && !all && !tell_failure(s); i++)
+        all = kvik_shared_flush(s->shared, FLUSH_MS);
+    if (!tell_failure(s) && !all)
+        say_line("--prefix-store: the store has not taken all rows yet; what it does not take in "
+                 "5 s more is not shared");
+    kvik_shared_close(s->shared);
+    s->shared = NULL;
 }
 
 /* Waits until the fetch is over, but no longer than FIRST and EACH allow. */
@@ -44,6 +67,7 @@ int64_t engine_fetch(struct engine *s, const int32_t *ids, size_t n, size_t have
     bool worth = kvik_fetch_look(f, &now) >= 0 && now.tokens >= have + KVIK_SHARED_LEAST;
     int64_t taken = worth ? kvik_fetch_take(f, &got) : 0;
     kvik_fetch_free(f);
+    (void)tell_failure(s);
     if (taken <= 0) return 0; /* without room the rows are computed */
     *seq = got;
     return taken;

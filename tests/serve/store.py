@@ -132,6 +132,11 @@ for _ in range(6):
     if r.stderr != plain.stderr and "reused" in r.stderr:
         break
 check("chat: the same answer", r.returncode == 0 and r.stdout == plain.stdout, (r.stdout, plain.stdout, r.stderr))
+for name, place, why in (("nobody listens", f"redis://127.0.0.1:{free_port()}", "Connection refused"), ("a directory that cannot be written", "file:///proc/1", "/proc/1: ")):
+    r = subprocess.run([KVIK, "generate", model, "--input-ids", ",".join(map(str, IDS)), "--max-new-tokens", "8", "--json", "--prefix-store", place],
+                       capture_output=True, text=True, timeout=PATIENCE)
+    check(f"generate: {name}: the same tokens, and a line that says so", r.returncode == 0 and json.loads(r.stdout)["sequences"][0][-8:] == want
+          and r.stderr.count("kvik: --prefix-store: ") == 1 and why in r.stderr, r)
 r = subprocess.run([KVIK, "generate", model, "x", "--prefix-store", "http://h"], capture_output=True, text=True, timeout=PATIENCE)
 check("a wrong address is an error", r.returncode == 1 and "--prefix-store: the address of a store begins with redis://" in r.stderr, r.stderr)
 
