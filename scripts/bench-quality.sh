@@ -9,6 +9,7 @@
 #   TEXT=FILE            the text (examples/text/nowhere.txt)
 #   KVIK_CACHES="..."    caches of bench_rates
 #   LLAMA_CACHES="..."   types of llama.cpp; both without f16
+#   IK_LLAMA=FOLDER      also ik_llama.cpp, whose sources are there, with the types IK_CACHES="..."
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:?usage: bench-quality.sh MODEL}
@@ -25,4 +26,7 @@ else
     say "llama.cpp is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"
 fi
 ./kvik tokenize "$model" <"${TEXT:-examples/text/nowhere.txt}" >$work/text-ids
+if [ -z "${IK_LLAMA-}" ]; then :
+elif ik_peer "$IK_LLAMA"; then set -- "$@" "ik_llama.cpp=$ik_peer=${IK_CACHES-q8_0 rotated-q8_0 q6_0 rotated-q6_0 q4_0 rotated-q4_0}"
+else say "ik_llama.cpp is left out: it could not be built ($work/ik.log)"; fi
 "$python" bench/cache_quality.py "$model" "$threads" $work/text-ids "${SCORED:-1024}" $work "$@"

@@ -1,10 +1,11 @@
 /* llama.c - what bench/rates.c measures, by the same plan (plan.h), of llama.cpp through its public C interface.
- * scripts/bench-peers.sh compiles it with the headers and libraries of a llama.cpp that it has built outside this repository.
+ * scripts/bench-peers.sh compiles it with the headers and libraries of a llama.cpp that it has built outside this repository,
+ * and scripts/bench-quality.sh also, with IK_LLAMA defined, with those of ik_llama.cpp, a fork whose interface is older.
  *
  *     llama MODEL THREADS TYPE IDS [LOGITS [N]]
  *
  * TYPE: of the rows, as llama.cpp names it, such as f16 or q4_0.  llama.cpp rotates rows of quantized types by
- * itself. */
+ * itself; ik_llama.cpp does so where "rotated-" stands before the type. */
 #include "../plan.h"
 
 #include "llama.h"
@@ -14,7 +15,18 @@
 #include <string.h>
 #include <time.h>
 
-#define SEQUENCE_BYTES(ctx) llama_state_seq_get_size(ctx, 0)
+#ifdef IK_LLAMA
+#define ROTATED                 "rotated-"
+#define BATCH(at, n)            llama_batch_get_one(ids + (at), n, (llama_pos)(at), 0)
+#define REMOVE(at)              llama_kv_cache_seq_rm(ctx, 0, (llama_pos)(at), -1)
+#define BYTES()                 llama_state_seq_get_size(ctx, 0, 0)
+#define llama_model_n_ctx_train llama_n_ctx_train
+#define llama_model_free        llama_free_model
+#else
+#define BATCH(at, n) llama_batch_get_one(ids + (at), n)
+#define REMOVE(at)   llama_memory_seq_rm(llama_get_memory(ctx), 0, (llama_pos)(at), -1)
+#define BYTES()      llama_state_seq_get_size(ctx, 0)
+#endif
 
 static struct llama_context *ctx;
 
@@ -36,8 +48,7 @@ static void feed(uint32_t from, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += PROMPT) {
         int piece = n - i < PROMPT ? (int)(n - i) : PROMPT;
-        if (llama_decode(ctx, llama_batch_get_one(ids + from + i, piece)))
-            fail("llama_decode failed");
+        if (llama_decode(ctx, BATCH(from + i, piece))) fail("llama_decode failed");
     }
     llama_synchronize(ctx);
 }
@@ -56,8 +67,7 @@ static void rate(const char *what, uint32_t at, uint32_t n, uint32_t piece)
         for (uint32_t i = 0; i < n; i += piece)
             feed(at + i, piece);
         t = now() - t;
-        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, (llama_pos)at, -1))
-            fail("no tokens can be removed");
+        if (!REMOVE(at)) fail("no tokens can be removed");
         rates[runs++] = n / t;
         spent += t;
     }
@@ -69,7 +79,7 @@ static void rate(const char *what, uint32_t at, uint32_t n, uint32_t piece)
 static void speeds(uint32_t n)
 {
     feed(0, PROMPT);
-    llama_memory_seq_rm(llama_get_memory(ctx), 0, 0, -1);
+    REMOVE(0);
     for (uint32_t d = 0, at = 0; d < DEPTHS && depths[d] + PROMPT <= n; at = depths[d++]) {
         if (depths[d] > at) feed(at, depths[d] - at);
         rate("prefill 512", depths[d], PROMPT, PROMPT);
@@ -93,7 +103,7 @@ static void quality(const char *path, uint32_t n, uint32_t counted, size_t vocab
     if (fclose(f) != 0) fail("the logits cannot be written");
     qsort(took, counted, sizeof *took, ascending);
     /* a saved sequence holds its rows, and some bytes for each token */
-    printf("bytes,%.1f\ndecode,%.2f\n", (double)SEQUENCE_BYTES(ctx) / (QUALITY + counted),
+    printf("bytes,%.1f\ndecode,%.2f\n", (double)BYTES() / (QUALITY + counted),
            1 / took[counted / 2]);
 }
 
@@ -126,8 +136,17 @@ int main(int argc, char **argv)
     p.n_ctx = n;
     p.n_batch = p.n_ubatch = PROMPT;
     p.n_threads = p.n_threads_batch = atoi(argv[2]);
+    const char *type = argv[3];
+#ifdef IK_LLAMA
+    p.flash_attn = true;
+    if (!strncmp(type, ROTATED, strlen(ROTATED))) {
+        p.k_cache_hadamard = p.v_cache_hadamard = true;
+        type += strlen(ROTATED);
+    }
+#else
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    p.type_k = p.type_v = type_of(argv[3]);
+#endif
+    p.type_k = p.type_v = type_of(type);
     ctx = llama_init_from_model(m, p);
     if (!ctx) fail("no context");
     if (argc > 5)
