@@ -16,10 +16,13 @@ PIECE = 64  # positions at a time
 
 
 def measure(program, cache, settings, path):
-    """Runs a program; returns the bytes of a token and the tokens a second."""
+    """Runs a program; returns the bytes of a token and the tokens a second, or None if it fails, as some types do with some models."""
     model, threads, ids, scored = settings
-    out = subprocess.run([program, model, threads, cache, ids, path, str(scored)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    found = dict(line.split(",") for line in out.split() if "," in line)
+    ran = subprocess.run([program, model, threads, cache, ids, path, str(scored)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if ran.returncode:
+        print(f"{program} {cache} ended with {ran.returncode}: {ran.stderr[-300:]}", file=sys.stderr)
+        return None
+    found = dict(line.split(",") for line in ran.stdout.split() if "," in line)
     return float(found["bytes"]), float(found["decode"])
 
 
@@ -43,10 +46,18 @@ def main():
     reference, other = (os.path.join(folder, f"quality-{which}") for which in ("f16", "other"))
     for text in programs:
         name, program, caches = text.split("=")
-        raw, speed = measure(program, "f16", settings, reference)
+        first = measure(program, "f16", settings, reference)
+        if not first:
+            print(f"| {name} | f16 | failed |", flush=True)
+            continue
+        raw, speed = first
         print(f"| {name} | f16 | {raw:.0f} | 16.00 | - | - | - | {speed:.0f}, 1.00 |", flush=True)
         for cache in caches.split():
-            held, steps = measure(program, cache, settings, other)
+            found = measure(program, cache, settings, other)
+            if not found:
+                print(f"| {name} | {cache} | failed |", flush=True)
+                continue
+            held, steps = found
             kld, same = compare(reference, other, scored)
             print(f"| {name} | {cache} | {held:.0f} | {16 * held / raw:.2f} | {kld.mean():.2g} ± {kld.std() / scored ** 0.5:.1g} | "
                   f"{np.quantile(kld, 0.999):.2g} | {100 * same / scored:.1f} % | {steps:.0f}, {steps / speed:.2f} |", flush=True)
