@@ -296,10 +296,61 @@ static void test_outlier(void **state)
     }
 }
 
+/* Restores keys x[rows][dim] by codec kvik, and returns the largest error of a row in the length of its part that differs from
+ * `common`.  Rows that are not finite must come back so and do not count. */
+static double worst_of(const float *x, float common, uint32_t dim, int32_t bits)
+{
+    const struct kv_shape s = {1, dim, DT_F32, KV_STRIPS};
+    struct kv_codec_options o;
+    struct kv_codec *c;
+    double worst = 0;
+    assert_int_equal(kv_codec_usual("kvik", &o), 0);
+    assert_int_equal(kv_codec_set(&o, "nbits", bits), 0);
+    assert_int_equal(kv_codec_open(&o, &s, true, 0, &c), 0);
+    float *y = malloc((size_t)c->tile * dim * sizeof *y);
+    through(c, &s, x, c->lead, y);
+    for (uint32_t r = c->lead; r < c->tile; r++) {
+        double off = 0, own = 0;
+        for (uint32_t i = r * dim; i < (r + 1) * dim; i++) {
+            off += ((double)y[i] - (double)x[i]) * ((double)y[i] - (double)x[i]);
+            own += ((double)x[i] - (double)common) * ((double)x[i] - (double)common);
+        }
+        if (isfinite(own))
+            worst = isfinite(off) ? fmax(worst, sqrt(off / own)) : INFINITY;
+        else
+            assert_false(isfinite(off));
+    }
+    free(y);
+    kv_codec_close(c);
+    return worst;
+}
+
+/* Keys lose what all of them share, even where some rows are not finite.  Rows whose sum overflows have no mean, and are
+ * stored without it. */
+static void test_mean(void **state)
+{
+    (void)state;
+    enum { DIM = 64, ROWS = 128 };
+    static const int32_t bits[] = {2, 3, 4, 8};
+    static float x[ROWS * DIM];
+    for (uint32_t i = 0; i < countof(bits); i++) {
+        for (uint32_t k = 0; k < ROWS * DIM; k++)
+            x[k] = 100 + uniform();
+        x[37 * DIM + 2] = NAN;
+        x[70 * DIM + 5] = INFINITY;
+        double worst = worst_of(x, 100, DIM, bits[i]);
+        if (worst > 0.6) fail_msg("%d bits: off by %.2f of a row", (int)bits[i], worst);
+        for (uint32_t k = 0; k < ROWS * DIM; k++)
+            x[k] = ldexpf(1 + uniform(), 122);
+        worst = worst_of(x, 0, DIM, bits[i]);
+        if (worst > 0.6) fail_msg("%d bits, large: off by %.2f of a row", (int)bits[i], worst);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_sizes),
-                                       cmocka_unit_test(test_outlier)};
+                                       cmocka_unit_test(test_sizes), cmocka_unit_test(test_outlier),
+                                       cmocka_unit_test(test_mean)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
