@@ -165,6 +165,48 @@ static void forks_and_crops(void **state)
     free(a);
 }
 
+/* Where 8 bits do not free enough, rows get 4 at once. */
+static void goes_to_4_at_once(void **state)
+{
+    (void)state;
+    uint64_t less = 0;
+    for (int run = 0; run < 2; run++) { /* the first measures what 8 bits free */
+        kvik_cache *c = cache_of(model, "encode", NULL, 4 << 20);
+        kvik_seq s;
+        OK(kvik_cache_new(c, &s));
+        OK(append(c, s, 500, NULL));
+        kvik_usage was = usage_of(c);
+        OK(kvik_cache_set_memory(c, was.bytes + was.metadata - (run ? less + 64 : 64)));
+        kvik_usage u = {.size = sizeof u}; /* its peak was within the larger budget */
+        OK(kvik_cache_usage(c, &u));
+        assert_true(u.bytes + u.metadata <= u.budget);
+        less = was.bytes - u.bytes;
+        assert_int_equal(u.encoded8, run ? 0 : rows_encoded(500));
+        assert_int_equal(u.encoded4, run ? rows_encoded(500) : 0);
+        kvik_cache_close(c);
+    }
+}
+
+/* While a sequence has a reserve, which was counted for rows as they are, nothing is encoded. */
+static void not_under_a_reserve(void **state)
+{
+    (void)state;
+    kvik_cache *c = cache_of(model, "encode", NULL, 4 << 20);
+    kvik_seq s, t;
+    OK(kvik_cache_new(c, &s));
+    OK(kvik_cache_new(c, &t));
+    OK(append(c, s, 500, NULL));
+    OK(kvik_cache_reserve(c, t, 16));
+    kvik_usage was = usage_of(c);
+    uint64_t less = was.bytes + was.metadata - (was.bytes >> 3);
+    assert_int_equal(kvik_cache_set_memory(c, less), KVIK_FULL);
+    assert_int_equal(usage_of(c).encoded8 + usage_of(c).encoded4, 0);
+    OK(kvik_cache_reserve(c, t, 0));
+    OK(kvik_cache_set_memory(c, less));
+    assert_int_equal(usage_of(c).encoded8, rows_encoded(500));
+    kvik_cache_close(c);
+}
+
 /* Once its rows are encoded, the cache is one of backend kvik: what it saves goes on with the same bits in such a cache, and in another
  * one that can encode. */
 static void is_as_kvik(void **state)
@@ -295,6 +337,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on),
                                        cmocka_unit_test(forks_and_crops),
+                                       cmocka_unit_test(goes_to_4_at_once),
+                                       cmocka_unit_test(not_under_a_reserve),
                                        cmocka_unit_test(is_as_kvik),
                                        cmocka_unit_test(tells_once),
                                        cmocka_unit_test(names_what_does_not_go_with_it),
