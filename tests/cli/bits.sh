@@ -72,9 +72,19 @@ choose scalar --cache-config "$auto" --isa ref
 check "instruction sets change nothing" same first scalar
 export XDG_CACHE_HOME="$work/cache"
 
+choose exact --cache-config "$auto" --compute exact
+check "a model that computes in another way is measured" err_has 'measures this model once'
+check "and has an entry of its own" [ "$(kept)" = 2 ]
 choose loose --cache-config '{"backend":"kvik","nbits":"auto","max_kld":0.5}'
 check "another limit is another choice" grep -q '"k_bits":[234],.*max_kld 0.5$' "$work/loose"
-check "and an entry of its own" [ "$(kept)" = 2 ]
+check "and an entry of its own" [ "$(kept)" = 3 ]
+# Layers are named by their number in the model, where some keep states and no rows: here two of four, of which one gets more bits.
+python3 tests/cli/tiny.py $golden/models/qwen3-next "$work/mixed" || exit 99
+run inspect "$work/mixed" --json
+rows=$(python3 -c "import json; print(' '.join(str(l['layer']) for l in json.load(open('$work/out'))['layers'] if l['kv_heads']))")
+run generate "$work/mixed" "abc" --max-new-tokens 2 --cache-config '{"backend":"kvik","nbits":"auto","max_kld":0.002}'
+check "layers are named as the model counts them" err_has "\"layers\":{\"${rows%% *}\":{"
+check "the first of them keeps states" [ "${rows%% *}" != 0 ]
 run generate "$work/tiny" "abc" --max-new-tokens 2 --cache-config '{"backend":"kvik","nbits":"auto","max_kld":1e-12}'
 refused "a limit that 8 bits miss" 1 'max_kld 1e-12'
 for line in '{"backend":"kvik","nbits":"auto","k_bits":4}|leave out k_bits' '{"backend":"quanto","nbits":"auto"}|for backend "kvik"' \
