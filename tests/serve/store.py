@@ -154,6 +154,14 @@ for mode in ["flip", "cut", "drop", "refuse", "hang", "slow"]:
         check(f"{mode}: the same tokens", tokens == [want, want], tokens)
         proxy.mode = "refuse" if mode in ("hang", "slow") else mode  # a hanging write would be waited for
         check(f"{mode}: ends", s.stop() == 0, s.said)
+# While a store may still answer, steps are short, so that its rows can be taken. That ends after a tenth of the prompt and a moment.
+proxy.mode = "hang"
+s = Server(model, "--prefix-store", THROUGH, "--threads", "1", env={"KVIK_ISA": "ref"})
+ask(s)
+steps = s.metric("kvik:steps_total")
+check("a store that hangs does not keep the steps of a prompt short", steps < 8 + 1100 / 64 * 0.5, steps)  # the answer has eight tokens
+proxy.mode = "refuse"
+s.stop()
 for _ in range(60):  # until a value was read before it was computed
     if proxy.flips:
         break
