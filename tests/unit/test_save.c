@@ -3,6 +3,7 @@
  * reason. A second save writes only what is new. */
 #include "base/base.h"
 #include "base/file.h"
+#include "copied_model.h"
 #include "hearing.h"
 #include "kvik_compat.h"
 #include "testing.h"
@@ -569,23 +570,6 @@ static void test_refusals(void **state)
 
 /* --- Fine-tunes ----------------------------------------------------------------------------- */
 
-/* Copies the model under another name, with one byte of its weights changed or none. */
-static void copy_model(const char *to, size_t change)
-{
-    static const char *const part[] = {"config.json", "model.safetensors"};
-    char path[300], *data;
-    size_t n;
-    (void)mkdir(to, 0700);
-    for (size_t i = 0; i < countof(part); i++) {
-        snprintf(path, sizeof path, "%s/%s", LLAMA, part[i]);
-        assert_int_equal(file_read(path, 64 << 20, &data, &n), 0);
-        if (i && change) data[n - change] ^= 1;
-        snprintf(path, sizeof path, "%s/%s", to, part[i]);
-        assert_int_equal(file_write(path, data, n), 0);
-        mem_free(data);
-    }
-}
-
 static void test_fine_tunes(void **state)
 {
     (void)state;
@@ -596,7 +580,7 @@ static void test_fine_tunes(void **state)
     kvik_seq s = converse(a, 20);
     unlink(file);
     save(a, &s, 1);
-    copy_model(path, 0);
+    copy_model(LLAMA, path, 0);
     other = open_model(path);
     b = open_cache(other, "dynamic", NULL, 0);
     assert_int_equal(kvik_cache_length(b, load(b)), 20);
@@ -604,7 +588,7 @@ static void test_fine_tunes(void **state)
     kvik_model_close(other);
     static const size_t change[] = {1, 700}; /* offsets into the last tensor */
     for (size_t i = 0; i < countof(change); i++) {
-        copy_model(path, change[i]);
+        copy_model(LLAMA, path, change[i]);
         other = open_model(path);
         refuse(other, "dynamic", NULL, NULL, 2 * N, KVIK_ARG, "another model");
         kvik_model_close(other);

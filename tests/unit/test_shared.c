@@ -3,6 +3,7 @@
  *
  * The store is a directory here; tests/serve/store.py has a Redis. */
 #include "base/file.h"
+#include "copied_model.h"
 #include "kvik_shared.h"
 #include "session/shared_prefix.h"
 #include "shared/lookup.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -209,23 +209,6 @@ static void test_salts(void **state)
     kvik_model_close(m);
 }
 
-/* Copies a model, with one byte of its weights changed or none. */
-static void copy_model(const char *to, size_t change)
-{
-    static const char *const part[] = {"config.json", "model.safetensors"};
-    char path[300], *data;
-    size_t n;
-    (void)mkdir(to, 0700);
-    for (size_t i = 0; i < countof(part); i++) {
-        snprintf(path, sizeof path, MODELS "llama-mha/%s", part[i]);
-        assert_int_equal(file_read(path, 64 << 20, &data, &n), 0);
-        if (i && change) data[n - change] ^= 1;
-        snprintf(path, sizeof path, "%s/%s", to, part[i]);
-        assert_int_equal(file_write(path, data, n), 0);
-        mem_free(data);
-    }
-}
-
 /* Returns how many tokens of the prompt come to a cache of this model that computes in this way. */
 static int64_t comes_to(const char *path, const char *compute)
 {
@@ -254,11 +237,11 @@ static void test_other_models(void **state)
     remove_all();
     compute(m, &rows[0]);
     kvik_model_close(m);
-    copy_model(path, 0);
+    copy_model(MODELS "llama-mha", path, 0);
     assert_int_equal(comes_to(path, NULL), WHOLE);
     assert_int_equal(comes_to(path, "exact"), WHOLE);
     assert_int_equal(comes_to(path, "fast"), 0);
-    copy_model(path, 3000);
+    copy_model(MODELS "llama-mha", path, 3000);
     assert_int_equal(comes_to(path, NULL), 0);
 }
 
