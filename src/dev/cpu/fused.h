@@ -15,5 +15,5 @@ typedef bool fused_add_fn(const struct kv_reading *r, const struct kv_piece *at,
 fused_score_fn fused_score_avx2, fused_score_avx512;
 fused_add_fn fused_add_avx2, fused_add_avx512;
 /* The same for groups of channels, and for codes of 8 bits. */
-fused_score_fn fused_score_each_avx512;
-fused_add_fn fused_add_each_avx512;
+fused_score_fn fused_score_each_avx2, fused_score_each_avx512;
+fused_add_fn fused_add_each_avx2, fused_add_each_avx512;

@@ -6,25 +6,14 @@
 #if defined(__x86_64__)
 #include "dev/cpu/fused_avx2.h"
 
-/* The numbers of a group of all rows. */
-struct numbers {
-    float a[FUSED_STRIPS * KV_STRIP], b[FUSED_STRIPS * KV_STRIP];
-    bool doubles; /* 15 * a is finite in the type of rows, for all of them */
-};
-/* The values of two rows: their low bytes and their high bytes. */
-struct table {
-    __m256i lo, hi;
-};
-
 /* Loads the numbers that are `a` and `b` bytes behind the rows.  All are stored before the first is loaded as a vector, which waits
  * for the stores. */
 INLINE void load_numbers(enum dtype t, const struct rows *rows, size_t a, size_t b,
                          struct numbers *out)
 {
     int32_t two[2][FUSED_STRIPS * KV_STRIP]; /* a in the low half, and mostly b in the high one */
-    const __m256 most = _mm256_set1_ps(t == DT_F16 ? 4096.0f : 1e37f), sign = _mm256_set1_ps(-0.0f);
     const uint32_t apart = b != a + 2;
-    __m256 more = _mm256_setzero_ps();
+    out->doubles = true;
     for (uint32_t s = 0; s < rows->strips; s++)
         UNROLL for (uint32_t i = 0; i < KV_STRIP; i++)
         {
@@ -41,55 +30,8 @@ INLINE void load_numbers(enum dtype t, const struct rows *rows, size_t a, size_t
             low = (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
             high = (vf){_mm256_castsi256_ps(y.a), _mm256_castsi256_ps(y.b)};
         }
-        const __m256 size = _mm256_andnot_ps(sign, low.a), size8 = _mm256_andnot_ps(sign, low.b);
-        more = _mm256_or_ps(more, _mm256_cmp_ps(size, most, _CMP_NLE_UQ));
-        more = _mm256_or_ps(more, _mm256_cmp_ps(size8, most, _CMP_NLE_UQ));
-        vf_store(out->a + i, low);
-        vf_store(out->b + i, high);
+        put_numbers(t, out, i, low, high);
     }
-    out->doubles = _mm256_movemask_ps(more) == 0;
-}
-
-/* Returns the values of the odd codes of 4 bits in a, of the even ones in b.  doubles: an even code times a is twice or more what an
- * odd one is, and so is the rounded product, since nothing overflows, and small floats are multiples of the smallest one. */
-INLINE vf row_values(enum dtype t, bool zero_first, bool doubles, float a, float b)
-{
-    const vf code = {_mm256_set_ps(15, 13, 11, 9, 7, 5, 3, 1),
-                     _mm256_set_ps(14, 12, 10, 8, 6, 4, 2, 0)};
-    const __m256i odd_of = _mm256_set_epi32(3, 1, 2, 0, 1, 0, 0, 0);
-    const __m256 times = _mm256_set_ps(2, 4, 2, 8, 2, 4, 2, 0);
-    if (zero_first || !doubles) return affine_value(t, zero_first, code, vf_set1(a), vf_set1(b));
-    __m256 odd = _mm256_mul_ps(code.a, _mm256_set1_ps(a));
-    odd = t == DT_F16 ? _mm256_cvtph_ps(_mm256_cvtps_ph(odd, NEAREST)) : vec_round_bf16(odd);
-    __m256 even = _mm256_mul_ps(_mm256_permutevar8x32_ps(odd, odd_of), times);
-    return vf_sub((vf){odd, even}, vf_set1(b));
-}
-
-INLINE struct table table_of(enum dtype t, bool zero_first, bool doubles, const struct numbers *n,
-                             uint32_t row)
-{
-    const __m256i split = _mm256_broadcastsi128_si256(
-        _mm_set_epi8(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0));
-    const vf x = row_values(t, zero_first, doubles, n->a[row], n->b[row]);
-    const vf y = row_values(t, zero_first, doubles, n->a[row + 8], n->b[row + 8]);
-    __m256i odd = _mm256_shuffle_epi8(vec_words(t, (vf){x.a, y.a}), split);
-    __m256i even = _mm256_shuffle_epi8(vec_words(t, (vf){x.b, y.b}), split);
-    return (struct table){_mm256_unpacklo_epi8(even, odd), _mm256_unpackhi_epi8(even, odd)};
-}
-
-/* Codes of 2 bits: both rows have place in 8 lanes. */
-INLINE struct table small_table(enum dtype t, bool zero_first, const struct numbers *n,
-                                uint32_t row)
-{
-    const vf a = {_mm256_set_m128(_mm_set1_ps(n->a[row + 8]), _mm_set1_ps(n->a[row])),
-                  _mm256_setzero_ps()};
-    const vf b = {_mm256_set_m128(_mm_set1_ps(n->b[row + 8]), _mm_set1_ps(n->b[row])),
-                  _mm256_setzero_ps()};
-    const __m256i low = _mm256_set_epi32(0, 0, 0, 0x0e0c0a08, 0, 0, 0, 0x06040200);
-    const __m256i high = _mm256_set_epi32(0, 0, 0, 0x0f0d0b09, 0, 0, 0, 0x07050301);
-    __m256i words = vec_words(t, affine_value(t, zero_first, affine_codes(2), a, b));
-    words = _mm256_permute4x64_epi64(words, 0x44);
-    return (struct table){_mm256_shuffle_epi8(words, low), _mm256_shuffle_epi8(words, high)};
 }
 
 /* Computes the tables of group g of all rows, [strip][pair]. */
@@ -108,11 +50,11 @@ static __attribute__((noinline)) void tables(const struct kv_reading *r, const s
     if (r->shape->dtype == t && f->zero_first == zero) {                                           \
         load_numbers(t, rows, a, b, &n);                                                           \
         if (f->bits == 2)                                                                          \
-            EACH(small_table(t, zero, &n, i + i / 8 * 8))                                          \
+            EACH(small_table(t, zero, &n, i + i / 8 * 8, i + i / 8 * 8 + 8))                       \
         else if (n.doubles)                                                                        \
-            EACH(table_of(t, zero, true, &n, i + i / 8 * 8))                                       \
+            EACH(table_of(t, zero, true, &n, i + i / 8 * 8, i + i / 8 * 8 + 8))                    \
         else                                                                                       \
-            EACH(table_of(t, zero, false, &n, i + i / 8 * 8))                                      \
+            EACH(table_of(t, zero, false, &n, i + i / 8 * 8, i + i / 8 * 8 + 8))                   \
     }
     FUSED_KINDS(CASE)
 #undef CASE
@@ -123,32 +65,6 @@ INLINE __m256i two_rows(const unsigned char *a, const unsigned char *b)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(v16_load(a)), v16_load(b), 1);
 }
-/* Looks up words of the first 8 channels of each half, then of the others. */
-INLINE void look_up(const struct table *table, __m256i codes, __m256i *first, __m256i *second)
-{
-    const __m256i l = _mm256_shuffle_epi8(table->lo, codes),
-                  h = _mm256_shuffle_epi8(table->hi, codes);
-    *first = _mm256_unpacklo_epi8(l, h);
-    *second = _mm256_unpackhi_epi8(l, h);
-}
-
-/* Transposes 8 rows of 8 words in both halves. */
-INLINE void columns(const __m256i *row, uint16_t (*to)[KV_STRIP])
-{
-    __m256i x[8], y[8];
-    UNROLL for (int i = 0; i < 8; i++) x[i] = row[i];
-    UNROLL for (int round = 0; round < 3; round++)
-    {
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            y[2 * i] = _mm256_unpacklo_epi16(x[i], x[i + 4]);
-            y[2 * i + 1] = _mm256_unpackhi_epi16(x[i], x[i + 4]);
-        }
-        UNROLL for (int i = 0; i < 8; i++) x[i] = y[i];
-    }
-    UNROLL for (int i = 0; i < 8; i++) put_words(to[i], x[i]);
-}
-
 /* Looks up 64 channels of a strip of keys. */
 static __attribute__((noinline)) void look_up_keys(const uint32_t bits,
                                                    const unsigned char *const *base, size_t at,
@@ -164,8 +80,13 @@ static __attribute__((noinline)) void look_up_keys(const uint32_t bits,
             const __m256i x = _mm256_srl_epi16(two_rows(base[i] + in, base[i + 8] + in), shift);
             look_up(&table[i], _mm256_and_si256(x, mask), &first[i], &second[i]);
         }
-        columns(first, to + 16 * k);
-        columns(second, to + 16 * k + 8);
+        transpose_words(first);
+        transpose_words(second);
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+        {
+            put_words(to[16 * k + i], first[i]);
+            put_words(to[16 * k + 8 + i], second[i]);
+        }
     }
 }
 
@@ -253,7 +174,6 @@ static bool add_second(const struct kv_reading *r)
 {
     return r->shape->dtype != DT_F16;
 }
-#define FUSED_OTHER(call) false
 #include "dev/cpu/fused_rows.h"
 #else
 typedef int fused_avx2_unused;

@@ -160,7 +160,6 @@ static bool add_second(const struct kv_reading *r)
     const struct kv_affine *f = r->codec->param;
     return f->bits == 4;
 }
-#define FUSED_OTHER(call) call
 #include "dev/cpu/fused_rows.h"
 #else
 typedef int fused_avx512_unused;

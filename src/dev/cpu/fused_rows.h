@@ -1,6 +1,6 @@
 /* fused_rows.h - the functions of fused.h over affine tiles of one row, stated once for AVX2 and AVX-512: fused_avx2.c and
  * fused_avx512.c include it after `scores` and `sums`, and after ADD_FIRST and ADD_SECOND, the kinds of `sums`, and add_second,
- * which is true for the second.  FUSED_OTHER is what serves tiles of other forms. */
+ * which is true for the second. */
 #include "dev/cpu/fused_vec.h"
 
 /* Finds the rows of a run.  False: tiles of another form, of which strips are made. */
@@ -57,7 +57,7 @@ bool VEC(fused_score)(const struct kv_reading *r, const struct kv_piece *at, uin
 {
     struct rows rows;
     if (!find_rows(r, at, n, nq, &rows))
-        return FUSED_OTHER(VEC(fused_score_each)(r, at, n, next, q, nq, scale, p, ldp));
+        return VEC(fused_score_each)(r, at, n, next, q, nq, scale, p, ldp);
     score_of[r->shape->dtype != DT_F16][nq - 1](r, &rows, next, q, scale, p, ldp);
     return true;
 }
@@ -68,7 +68,7 @@ bool VEC(fused_add)(const struct kv_reading *r, const struct kv_piece *at, uint3
 {
     struct rows rows;
     if (!find_rows(r, at, n, nq, &rows))
-        return FUSED_OTHER(VEC(fused_add_each)(r, at, n, next, p, ldp, nq, fresh, o, ldo));
+        return VEC(fused_add_each)(r, at, n, next, p, ldp, nq, fresh, o, ldo);
     const uint32_t last = (n - 1) * KV_STRIP + (at[n - 1].r1 - 1) % KV_STRIP;
     add_of[add_second(r)][nq - 1](r, &rows, next, at->r0 % KV_STRIP, last + 1, p, ldp, fresh, o,
                                   ldo);
