@@ -169,8 +169,9 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
     const struct kv_codec_option *o = kv_keys_option(key, &plane, &only), *p = o;
     if (!o) return 0;
     if (json_is_null(v)) return 1;
-    if (json_is_string(v) && strcmp(json_string_value(v), "auto") == 0 && plane < 0 &&
-        strcmp(o->name, "nbits") == 0) {
+    bool choose = json_is_string(v) && same_word(json_string_value(v), "auto") &&
+                  strcmp(o->name, "nbits") == 0;
+    if (choose && plane < 0) {
         k->choose = true;
         return 1;
     }
@@ -184,7 +185,8 @@ static int take_option(const char *what, const char *key, const json_t *v, struc
         if (at >= 0) p = &kv_codec_at(i)->option[at];
     }
     if (!json_is_integer(v) || n < p->min || n > p->max)
-        return ERR(ARG, "%s: %s must be an integer from %d to %d", what, word, o->min, o->max);
+        return ERR(ARG, "%s: %s must be an integer from %d to %d%s", what, word, o->min, o->max,
+                   choose ? "; \"auto\" is a value of nbits alone" : "");
     for (uint32_t i = 0; i < k->n_options; i++)
         if (strcmp(k->option[i].name, o->name) == 0 && k->option[i].plane == plane)
             return ERR(ARG, "%s: %s is given twice", what, word);

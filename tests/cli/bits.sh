@@ -87,7 +87,9 @@ check "layers are named as the model counts them" err_has "\"layers\":{\"${rows%
 check "the first of them keeps states" [ "${rows%% *}" != 0 ]
 run generate "$work/tiny" "abc" --max-new-tokens 2 --cache-config '{"backend":"kvik","nbits":"auto","max_kld":1e-12}'
 refused "a limit that 8 bits miss" 1 'max_kld 1e-12'
-for line in '{"backend":"kvik","nbits":"auto","k_bits":4}|leave out k_bits' '{"backend":"quanto","nbits":"auto"}|for backend "kvik"' \
+choose words --cache-config '{"backend":"Kvik","nbits":"Auto"}'
+check "case does not matter, as in names of backends" same first words
+for line in '{"backend":"kvik","nbits":"auto","k_bits":4}|leave out k_bits' '{"backend":"kvik","k_bits":"auto"}|"auto" is a value of nbits alone' '{"backend":"quanto","nbits":"auto"}|for backend "kvik"' \
     '{"backend":"kvik","max_kld":0.1}|max_kld is for' '{"backend":"kvik","nbits":"auto","layers":{"0":{"nbits":8}}}|leave out layers' \
     '{"backend":"kvik","nbits":"auto","max_kld":-1}|a number above 0' '{"nbits":"auto"}|needs a backend'; do
     run generate "$work/tiny" "abc" --max-new-tokens 2 --cache-config "${line%%|*}"
