@@ -392,7 +392,7 @@ def test_faults():
     good("status 503 of the list", fetch("", ("tree", 503)))
     good("status 429 with Retry-After", fetch("", ("revision", ("wait", 429, "0")), (sha, ("wait", 429, "0"))))
     good("a connection that is dropped", fetch("", ("tree", ("drop",))))
-    good("silence", fetch("", (sha, ("silence", 30)), HF_HUB_DOWNLOAD_TIMEOUT="1"), 2)
+    good("silence", fetch("", (sha, ("silence", 10 * PATIENCE)), HF_HUB_DOWNLOAD_TIMEOUT="1"), 2)
     r = fetch("", (sha, ("wait", 503, "7200"), 9))
     refused("a server that asks to wait for hours", r, "status 503")
     refused("status 500 for ever", fetch("", ("revision", ("wait", 500, "0"), 99)), "fails at the moment", "status 500")
