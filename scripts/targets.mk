@@ -203,7 +203,7 @@ bench: all $(WHOLE:%=$(B)/bench_%) $(B)/bench_mm
 # bench-peers: measures kvik next to llama.cpp and Transformers in one run
 bench-peers: all $(B)/bench_rates
 	@model=$(MODEL) && scripts/bench-peers.sh "$$model"
-# bench-quality: what the cache types of kvik and llama.cpp lose on the same text
+# bench-quality: what the cache types of kvik, llama.cpp and, with IK_LLAMA=FOLDER, ik_llama.cpp lose on the same text
 .PHONY: bench-quality
 bench-quality: all $(B)/bench_rates
 	@model=$(MODEL) && scripts/bench-quality.sh "$$model"
