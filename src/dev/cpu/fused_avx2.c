@@ -137,10 +137,7 @@ INLINE void scores(enum dtype t, const uint32_t nq, const struct kv_reading *r,
             for (uint32_t i = 0; i < n; i++)
                 look_up_keys(f->bits, rows->base[s + i], rows->codes + (size_t)d * f->bits / 8,
                              table[s + i], v[i]);
-            if (n == 2)
-                score_words(t, nq, 2, v, next, q, d == 0, times, p + s * KV_STRIP, ldp);
-            else
-                score_words(t, nq, 1, v, next, q, d == 0, times, p + s * KV_STRIP, ldp);
+            score_strips(t, nq, n, v, next, q, d == 0, times, p + s * KV_STRIP, ldp);
         }
     }
 }

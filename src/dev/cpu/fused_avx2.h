@@ -49,6 +49,16 @@ INLINE void score_words(enum dtype t, const uint32_t nq, const uint32_t ns, cons
     UNROLL for (uint32_t s = 0; s < ns; s++) UNROLL for (uint32_t i = 0; i < nq; i++)
         vf_store(p + i * ldp + s * KV_STRIP, vf_mul(acc[s][i], vf_set1(scale)));
 }
+/* The same of ns strips, 1 or 2, each with a constant. */
+INLINE void score_strips(enum dtype t, const uint32_t nq, uint32_t ns, const fused_keys *v,
+                         struct kv_next *next, const float *q, bool fresh, float times, float *p,
+                         size_t ldp)
+{
+    if (ns == 2)
+        score_words(t, nq, 2, v, next, q, fresh, times, p, ldp);
+    else
+        score_words(t, nq, 1, v, next, q, fresh, times, p, ldp);
+}
 
 /* Adds rows [j0, j1) of a strip to nv vectors of 8 channels. */
 INLINE void add_words(enum dtype t, const uint32_t nq, const uint32_t nv, const fused_values v,

@@ -209,10 +209,7 @@ INLINE void scores(enum dtype t, const uint32_t nq, const struct kv_reading *r,
                 look_up_keys(f->bits, s->codes[i + k] + (size_t)d * f->bits / 8 * KV_STRIP, table,
                              v[k]);
             }
-            if (n == 2)
-                score_words(t, nq, 2, v, next, q, d == 0, times, p + i * KV_STRIP, ldp);
-            else
-                score_words(t, nq, 1, v, next, q, d == 0, times, p + i * KV_STRIP, ldp);
+            score_strips(t, nq, n, v, next, q, d == 0, times, p + i * KV_STRIP, ldp);
         }
     }
 }
@@ -244,35 +241,10 @@ INLINE void sums(enum dtype t, const uint32_t nq, const struct kv_reading *r,
     }
 }
 
-typedef void score_fn(const struct kv_reading *r, const struct strips *s, struct kv_next *next,
-                      const float *q, float scale, float *p, size_t ldp);
-typedef void add_fn(const struct kv_reading *r, const struct strips *s, struct kv_next *next,
-                    uint32_t r0, uint32_t r1, const float *p, size_t ldp, bool fresh, float *o,
-                    size_t ldo);
-#define SCORE(t, nq)                                                                               \
-    static void score_##t##_##nq(const struct kv_reading *r, const struct strips *s,               \
-                                 struct kv_next *next, const float *q, float scale, float *p,      \
-                                 size_t ldp)                                                       \
-    {                                                                                              \
-        scores(t, nq, r, s, next, q, scale, p, ldp);                                               \
-    }
-#define ADD(t, nq)                                                                                 \
-    static void add_##t##_##nq(const struct kv_reading *r, const struct strips *s,                 \
-                               struct kv_next *next, uint32_t r0, uint32_t r1, const float *p,     \
-                               size_t ldp, bool fresh, float *o, size_t ldo)                       \
-    {                                                                                              \
-        sums(t, nq, r, s, next, r0, r1, p, ldp, fresh, o, ldo);                                    \
-    }
-FUSED_QUERIES(SCORE, DT_F16)
-FUSED_QUERIES(SCORE, DT_BF16)
-FUSED_QUERIES(ADD, DT_F16)
-FUSED_QUERIES(ADD, DT_BF16)
-#define SCORE_NAME(t, nq) score_##t##_##nq,
-#define ADD_NAME(t, nq)   add_##t##_##nq,
-static score_fn *const score_of[2][FUSED_MOST] = {{FUSED_QUERIES(SCORE_NAME, DT_F16)},
-                                                  {FUSED_QUERIES(SCORE_NAME, DT_BF16)}};
-static add_fn *const add_of[2][FUSED_MOST] = {{FUSED_QUERIES(ADD_NAME, DT_F16)},
-                                              {FUSED_QUERIES(ADD_NAME, DT_BF16)}};
+#define CALL       struct strips
+#define ADD_FIRST  DT_F16
+#define ADD_SECOND DT_BF16
+#include "dev/cpu/fused_calls.h"
 
 bool fused_score_each_avx2(const struct kv_reading *r, const struct kv_piece *at, uint32_t n,
                            struct kv_next *next, const float *q, uint32_t nq, float scale, float *p,
